@@ -1,0 +1,65 @@
+"""What a depth-completion network must offer so that prototypes can adapt it: encode, declared latents, decode."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from protodepth.registry import Registry
+from protodepth.types import Batch, Depth, Latents, LatentSpec
+
+backbones: Registry[type["Backbone"]] = Registry("backbone")
+
+
+class Backbone(nn.Module, ABC):
+    """An encoder-decoder with a declared latent space.
+
+    A subclass sets ``latent_specs`` (exactly one is the bottleneck), ``default_layers`` (those that get a prototype set
+    unless told otherwise) and ``depth_range`` in its constructor, and offers named ``presets``.  Its constructor takes plain values only:
+    ``config()`` returns them, so that ``backbones.get(name)(**config)`` builds the same network again.
+    """
+
+    name: ClassVar[str] = ""
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    default_reduction: ClassVar[str] = "kbnet"  # how its published training reduces the losses, see losses.py
+    default_pose: ClassVar[dict[str, Any]] = {}  # arguments of the pose network that its training uses
+
+    latent_specs: tuple[LatentSpec, ...]
+    default_layers: tuple[str, ...]
+    depth_range: tuple[float, float]
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Latents: ...
+
+    @abstractmethod
+    def decode(self, latents: Latents) -> Depth: ...
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, JSON-able."""
+
+    def forward(self, batch: Batch) -> Depth:
+        return self.decode(self.encode(batch))
+
+    @property
+    def bottleneck(self) -> LatentSpec:
+        (spec,) = (s for s in self.latent_specs if s.bottleneck)
+        return spec
+
+    @classmethod
+    def from_preset(cls, preset: str, **overrides: Any) -> "Backbone":
+        from protodepth.errors import UnknownNameError
+
+        if preset not in cls.presets:
+            raise UnknownNameError(f"{cls.name} preset", preset, tuple(cls.presets))
+        return cls(**{**cls.presets[preset], **overrides})
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def official_range(value: Tensor, depth_range: tuple[float, float]) -> Tensor:
+    r"""Sigmoid output to depth: :math:`d = d_{min} / (\sigma + d_{min}/d_{max})`, as KBNet, VOICED and ScaffNet do."""
+    low, high = depth_range
+    return low / (value + low / high)

@@ -1,0 +1,188 @@
+"""Domains, frames and how they become batches.  The only way ground truth enters is evaluation."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from protodepth.errors import DataError
+from protodepth.registry import Registry
+from protodepth.types import Batch, Float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame as arrays: what a dataset returns and ``collate`` stacks."""
+
+    image: Float[np.ndarray, "h w 3"]  # uint8, or float32 in [0, 1]
+    sparse_depth: Float[np.ndarray, "h w"]  # metres, 0 = no point
+    intrinsics: Float[np.ndarray, "3 3"]
+    neighbours: tuple[np.ndarray, ...] = ()  # h w 3, like image
+    poses: tuple[np.ndarray, ...] = ()  # 4 4, g_{tau t}
+    ground_truth: np.ndarray | None = None  # h w, metres, 0 = unknown
+    name: str = ""
+
+
+class FrameDataset(Protocol):
+    """Anything with a length that gives frames by number.  Must be picklable (workers may be spawned)."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Frame: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalRules:
+    """Which pixels count: strict depth caps, and a crop of the bottom rows and centred columns."""
+
+    min_depth: float
+    max_depth: float
+    crop: tuple[int, int] | None = None  # (rows, columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """A stage D_k of a sequence: unlabelled frames to learn from, labelled frames to judge with."""
+
+    name: str
+    train: FrameDataset
+    val: FrameDataset
+    test: FrameDataset
+    rules: EvalRules
+    identity: dict[str, Any] = field(default_factory=dict)  # what the data is, for the run record
+
+    def split(self, name: str) -> FrameDataset:
+        return {"train": self.train, "val": self.val, "test": self.test}[name]
+
+
+class DomainSource(Protocol):
+    """Turns the part after the colon of ``name:argument`` into a Domain."""
+
+    def __call__(self, argument: str, **options: Any) -> Domain: ...
+
+
+datasets: Registry[DomainSource] = Registry("dataset")
+
+
+def _image_tensor(array: np.ndarray) -> torch.Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
+    return tensor.float() / 255 if array.dtype == np.uint8 else tensor.float()
+
+
+def _map_tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))[None]
+
+
+def collate(frames: Sequence[Frame], *, ground_truth: bool = False, domain: str | None = None) -> Batch:
+    """Stack frames of one size.  Ground truth is dropped unless asked for: training never asks."""
+    sizes = {f.image.shape[:2] for f in frames}
+    if len(sizes) != 1:
+        raise DataError(f"frames of one batch must have one size, got {sorted(sizes)}: use batch size 1 or a crop")
+    counts = {(len(f.neighbours), len(f.poses)) for f in frames}
+    if len(counts) != 1:
+        raise DataError("some frames of the batch have neighbours or poses and others do not")
+    labelled = ground_truth and all(f.ground_truth is not None for f in frames)
+    first = frames[0]
+    return Batch(
+        image=torch.stack([_image_tensor(f.image) for f in frames]),
+        sparse_depth=torch.stack([_map_tensor(f.sparse_depth) for f in frames]),
+        intrinsics=torch.stack([torch.from_numpy(np.asarray(f.intrinsics, np.float32)) for f in frames]),
+        neighbours=tuple(
+            torch.stack([_image_tensor(f.neighbours[i]) for f in frames]) for i in range(len(first.neighbours))
+        ),
+        poses=tuple(
+            torch.stack([torch.from_numpy(np.asarray(f.poses[i], np.float32)) for f in frames])
+            for i in range(len(first.poses))
+        ),
+        ground_truth=torch.stack([_map_tensor(f.ground_truth) for f in frames]) if labelled else None,  # type: ignore[arg-type]
+        domain=domain,
+    )
+
+
+class _Indices(Sampler[list[int]]):
+    """An endless, seeded stream of index batches: step n has the same frames whatever the number of workers or restarts."""
+
+    def __init__(self, length: int, batch_size: int, seed: int, start: int = 0, rank: int = 0, world: int = 1) -> None:
+        self.length, self.batch_size, self.seed, self.start = length, batch_size, seed, start
+        self.rank, self.world = rank, world
+
+    def __iter__(self) -> Iterator[list[int]]:
+        total = self.batch_size * self.world
+        epoch, order = -1, np.empty(0, np.int64)
+        step = self.start
+        while True:
+            positions = np.arange(step * total, (step + 1) * total)
+            chosen = []
+            for position in positions:
+                if position // self.length != epoch:
+                    epoch = int(position // self.length)
+                    order = np.random.default_rng((self.seed, epoch)).permutation(self.length)
+                chosen.append(int(order[position % self.length]))
+            yield chosen[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+            step += 1
+
+
+class _Collator:
+    """A picklable collate function."""
+
+    def __init__(self, domain: str | None, ground_truth: bool) -> None:
+        self.domain, self.ground_truth = domain, ground_truth
+
+    def __call__(self, frames: list[Frame]) -> Batch:
+        return collate(frames, ground_truth=self.ground_truth, domain=self.domain)
+
+
+def training_batches(
+    data: FrameDataset, batch_size: int, *, seed: int, start: int = 0, domain: str | None = None, workers: int = 0
+) -> Iterator[Batch]:
+    """Endless training batches without ground truth, the same for any number of workers and for a resumed run."""
+    if len(data) == 0:
+        raise DataError(f"domain {domain!r} has no training frames")
+    rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _distributed() else (0, 1)
+    sampler = _Indices(len(data), batch_size, seed, start, rank, world)
+    loader: DataLoader[Batch] = DataLoader(
+        _AsDataset(data),
+        batch_sampler=sampler,
+        collate_fn=_Collator(domain, ground_truth=False),
+        num_workers=workers,
+        multiprocessing_context="spawn" if workers else None,
+    )
+    return iter(loader)
+
+
+def evaluation_batches(data: FrameDataset, *, domain: str | None = None) -> Iterator[tuple[Frame, Batch]]:
+    """One frame at a time, in order, with ground truth where there is one."""
+    for index in range(len(data)):
+        frame = data[index]
+        yield frame, collate([frame], ground_truth=True, domain=domain)
+
+
+class _AsDataset(Dataset[Frame]):
+    def __init__(self, data: FrameDataset) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.data[index]
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """The frames of another dataset at the given numbers."""
+
+    data: FrameDataset
+    indices: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.data[self.indices[index]]

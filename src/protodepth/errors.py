@@ -1,0 +1,37 @@
+"""Everything that can go wrong and is the caller's to fix.  A message says what was given, what was expected, what to do."""
+
+
+class ProtoDepthError(Exception):
+    """Root of all errors that the command line reports in one line with exit code 2."""
+
+
+class UnknownNameError(ProtoDepthError):
+    """A name that no registry or model knows; the message lists the choices."""
+
+    def __init__(self, kind: str, name: object, choices: "object" = ()) -> None:
+        known = ", ".join(str(c) for c in choices) if isinstance(choices, (list, tuple, set, frozenset)) else str(choices)
+        super().__init__(f"unknown {kind} {name!r}; choose one of: {known or '(none)'}")
+
+
+class DomainError(ProtoDepthError):
+    """A domain cannot be added, used or loaded."""
+
+
+class DataError(ProtoDepthError):
+    """A file, array or folder is not what was expected."""
+
+
+class CheckpointError(ProtoDepthError):
+    """A model, domain or training state cannot be read or does not belong here."""
+
+
+class ConfigError(ProtoDepthError):
+    """A setting is missing, of the wrong kind, or contradicts another."""
+
+
+class TapError(ProtoDepthError):
+    """A tap of a hooked network does not exist or does not matter to the output."""
+
+
+class TrainingDiverged(ProtoDepthError):
+    """The loss was not finite too often; the last good state was saved."""

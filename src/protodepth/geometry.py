@@ -1,0 +1,138 @@
+"""Pinhole geometry as pure functions: K^-1 in closed form, SE(3), projection, warping (Eq. 2), local outliers."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from protodepth.types import Depth, Float, Image
+
+
+def pixel_grid(height: int, width: int, like: Tensor) -> Float[Tensor, "1 3 h w"]:
+    """Homogeneous pixel coordinates (x, y, 1); pixel centres at 0..w-1 and 0..h-1."""
+    y, x = torch.meshgrid(
+        torch.arange(height, dtype=like.dtype, device=like.device),
+        torch.arange(width, dtype=like.dtype, device=like.device),
+        indexing="ij",
+    )
+    return torch.stack([x, y, torch.ones_like(x)])[None]
+
+
+def inverse_intrinsics(K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 3 3"]:
+    r"""Inverse of an upper-triangular calibration matrix, in closed form (so that the graph exports).
+
+    With focal lengths f_x, f_y, skew s and centre c_x, c_y:
+    :math:`K^{-1} = [[1/f_x, -s/(f_x f_y), (s c_y - c_x f_y)/(f_x f_y)], [0, 1/f_y, -c_y/f_y], [0, 0, 1]]`.
+
+    >>> K = torch.tensor([[[500.0, 0, 320], [0, 400, 240], [0, 0, 1]]])
+    >>> torch.allclose(inverse_intrinsics(K) @ K, torch.eye(3))
+    True
+    """
+    fx, skew, cx = K[:, 0, 0], K[:, 0, 1], K[:, 0, 2]
+    fy, cy = K[:, 1, 1], K[:, 1, 2]
+    zero, one = torch.zeros_like(fx), torch.ones_like(fx)
+    rows = [
+        torch.stack([1 / fx, -skew / (fx * fy), (skew * cy - cx * fy) / (fx * fy)], -1),
+        torch.stack([zero, 1 / fy, -cy / fy], -1),
+        torch.stack([zero, zero, one], -1),
+    ]
+    return torch.stack(rows, -2)
+
+
+def scale_intrinsics(K: Float[Tensor, "b 3 3"], sx: float, sy: float) -> Float[Tensor, "b 3 3"]:
+    """K of the same camera after the image was resized by (sx, sy)."""
+    factor = torch.tensor([[sx, sx, sx], [sy, sy, sy], [1.0, 1.0, 1.0]], dtype=K.dtype, device=K.device)
+    return K * factor
+
+
+def rays(K: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b 3 h w"]:
+    r"""Calibrated directions :math:`K^{-1} \bar x` with z = 1."""
+    grid = pixel_grid(height, width, K).flatten(2)
+    return (inverse_intrinsics(K) @ grid).reshape(-1, 3, height, width)
+
+
+def backproject(depth: Depth, K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 3 h w"]:
+    r"""Points :math:`K^{-1} \bar x\, d(x)` in the camera's frame."""
+    return rays(K, depth.shape[-2], depth.shape[-1]) * depth
+
+
+def project(points: Float[Tensor, "b 3 h w"], K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 2 h w"]:
+    r"""Pixels :math:`\pi K p`, with z guarded by 1e-7."""
+    q = (K @ points.flatten(2)).reshape_as(points)
+    return q[:, :2] / (q[:, 2:] + 1e-7)
+
+
+def transform(points: Float[Tensor, "b 3 h w"], pose: Float[Tensor, "b 4 4"]) -> Float[Tensor, "b 3 h w"]:
+    """Apply a rigid motion to points."""
+    moved = pose[:, :3, :3] @ points.flatten(2) + pose[:, :3, 3:]
+    return moved.reshape_as(points)
+
+
+def sample(image: Tensor, pixels: Float[Tensor, "b 2 h w"]) -> Tensor:
+    """Bilinear look-up at pixel coordinates; the border is repeated outside."""
+    height, width = image.shape[-2:]
+    x = 2 * (pixels[:, 0] / (width - 1) - 0.5)
+    y = 2 * (pixels[:, 1] / (height - 1) - 0.5)
+    return F.grid_sample(image, torch.stack([x, y], -1), mode="bilinear", padding_mode="border", align_corners=True)
+
+
+def reproject(
+    depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]
+) -> tuple[Float[Tensor, "b 2 h w"], Depth]:
+    r"""Where each pixel of camera t lands in camera tau, :math:`\pi g_{\tau t} K^{-1} \bar x d(x)`, and its depth there."""
+    points = transform(backproject(depth, K), pose)
+    return project(points, K), points[:, 2:]
+
+
+def warp(image: Image, depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]) -> Image:
+    r"""Reconstruction of I_t from a neighbour: :math:`\hat I_{t\tau}(x) = I_\tau(\pi g_{\tau t} K^{-1} \bar x\, d(x))` (Eq. 2).
+
+    >>> I, d, K = torch.rand(1, 3, 4, 5), torch.ones(1, 1, 4, 5), torch.eye(3)[None]
+    >>> torch.allclose(warp(I, d, torch.eye(4)[None], K), I, atol=1e-5)
+    True
+    """
+    pixels, _ = reproject(depth, pose, K)
+    return sample(image, pixels)
+
+
+def skew(v: Float[Tensor, "b 3"]) -> Float[Tensor, "b 3 3"]:
+    zero = torch.zeros_like(v[:, 0])
+    x, y, z = v.unbind(-1)
+    return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(-1, 3, 3)
+
+
+def pose_matrix(R: Float[Tensor, "b 3 3"], t: Float[Tensor, "b 3"]) -> Float[Tensor, "b 4 4"]:
+    top = torch.cat([R, t[..., None]], -1)
+    bottom = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=R.dtype, device=R.device).expand(R.shape[0], 1, 4)
+    return torch.cat([top, bottom], -2)
+
+
+def inverse_pose(pose: Float[Tensor, "b 4 4"]) -> Float[Tensor, "b 4 4"]:
+    """Inverse of a rigid motion: (R^T, -R^T t)."""
+    Rt = pose[:, :3, :3].mT
+    return pose_matrix(Rt, -(Rt @ pose[:, :3, 3:])[..., 0])
+
+
+def window_max(x: Tensor, size: int) -> Tensor:
+    """Stride-1 maximum over size x size, rows then columns: exactly equal to the square window, and cheaper.
+
+    Outside the image counts as minus infinity.
+    """
+    x = F.max_pool2d(x, (size, 1), stride=1, padding=(size // 2, 0))
+    return F.max_pool2d(x, (1, size), stride=1, padding=(0, size // 2))
+
+
+def window_min(x: Tensor, size: int) -> Tensor:
+    return -window_max(-x, size)
+
+
+def outlier_free(sparse_depth: Depth, size: int = 7, threshold: float = 1.5) -> Depth:
+    """Validity (1 or 0) of sparse points without occluded returns.
+
+    A point is dropped if a point in its size x size window is nearer by more than ``threshold`` metres: a background
+    point seen through the gap between two sensors.
+    """
+    valid = (sparse_depth > 0).to(sparse_depth.dtype)
+    far = 10 * sparse_depth.amax().clamp(min=1.0)
+    filled = torch.where(sparse_depth > 0, sparse_depth, far)
+    nearest = window_min(filled, size)
+    return torch.where(nearest < sparse_depth - threshold, torch.zeros_like(valid), valid)

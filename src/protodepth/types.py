@@ -1,0 +1,140 @@
+"""The shared nouns: what a batch, a latent layer and a prediction are."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Image = Float[Tensor, "b 3 h w"]
+Depth = Float[Tensor, "b 1 h w"]  # metres, z-depth
+Mask = Float[Tensor, "b 1 h w"]  # 1 = counts, 0 = does not
+LossTerms = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """b frames of one size.  Only ``image``, ``sparse_depth`` and ``intrinsics`` are needed to predict."""
+
+    image: Image  # I_t in [0, 1]
+    sparse_depth: Depth  # z; 0 where no point
+    intrinsics: Float[Tensor, "b 3 3"]  # K, pixels; pixel centres at integers
+    neighbours: tuple[Image, ...] = ()  # I_tau, training only
+    poses: tuple[Float[Tensor, "b 4 4"], ...] = ()  # g_{tau t}: from camera t to camera tau
+    ground_truth: Depth | None = None  # evaluation only; fit() never passes it to a Method
+    domain: str | None = None  # metadata; the model never reads it
+
+    def __len__(self) -> int:
+        return self.image.shape[0]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(h, w)"""
+        return self.image.shape[-2], self.image.shape[-1]
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same batch with ``f`` applied to every tensor."""
+        changed: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                changed[item.name] = f(value)
+            elif isinstance(value, tuple):
+                changed[item.name] = tuple(f(v) for v in value)
+        return replace(self, **changed)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return self.map(lambda t: t.to(device))
+
+    def __getitem__(self, index: slice) -> "Batch":
+        return self.map(lambda t: t[index])
+
+    def singles(self) -> Iterator["Batch"]:
+        return (self[i : i + 1] for i in range(len(self)))
+
+    def without_ground_truth(self) -> "Batch":
+        return replace(self, ground_truth=None)
+
+
+class Modality(StrEnum):
+    """Which sensor a latent layer carries; picks N_I or N_z.  FUSED uses N_I."""
+
+    IMAGE = "image"
+    DEPTH = "depth"
+    FUSED = "fused"
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """One latent layer: a skip connection or the bottleneck."""
+
+    name: str  # e.g. "skip3_image"; letters, digits and underscores
+    channels: int
+    modality: Modality
+    layout: Literal["bchw", "bnc"] = "bchw"  # CNN map or token list
+    bottleneck: bool = False  # exactly one per backbone
+
+
+@dataclass(frozen=True, slots=True)
+class Latents:
+    """What an encoder hands to its decoder."""
+
+    layers: Mapping[str, Tensor]  # ordered like Backbone.latent_specs
+    context: Mapping[str, Any] = field(default_factory=dict)  # what decode needs and nobody may adapt
+
+    def with_layers(self, layers: Mapping[str, Tensor]) -> "Latents":
+        return Latents({**self.layers, **layers}, self.context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPrediction:
+    """What ``ProtoDepth.forward`` returns for b frames."""
+
+    depth: Depth
+    domains: tuple[str, ...]  # the prototype set used for each frame; "base" = the un-adapted network
+    similarity: Float[Tensor, "b k"] | None  # cosine to each known descriptor, columns as in ``names``
+    names: tuple[str, ...]  # domains that have a descriptor
+    descriptor: Float[Tensor, "b c"]  # s, the sample descriptor
+    context: Mapping[str, Any] = field(default_factory=dict)  # the encoder's context, for losses that need it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One completed frame, as arrays."""
+
+    depth: Float[np.ndarray, "h w"]  # metres
+    domain: str
+    similarity: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the network sees of a batch (augmented), and the way back to the batch's own pixels."""
+
+    batch: Batch
+    undo: Callable[[Depth], tuple[Depth, Mask]]  # depth in the view -> (depth in the batch's frame, where it is valid)
+
+    @classmethod
+    def identity(cls, batch: Batch) -> "View":
+        return cls(batch=batch, undo=lambda depth: (depth, torch.ones_like(depth)))
+
+
+__all__ = [
+    "Batch",
+    "BatchPrediction",
+    "Bool",
+    "Depth",
+    "Float",
+    "Image",
+    "LatentSpec",
+    "Latents",
+    "LossTerms",
+    "Mask",
+    "Modality",
+    "Prediction",
+    "View",
+]
