@@ -9,7 +9,9 @@ class UnknownNameError(ProtoDepthError):
     """A name that no registry or model knows; the message lists the choices."""
 
     def __init__(self, kind: str, name: object, choices: "object" = ()) -> None:
-        known = ", ".join(str(c) for c in choices) if isinstance(choices, (list, tuple, set, frozenset)) else str(choices)
+        known = (
+            ", ".join(str(c) for c in choices) if isinstance(choices, (list, tuple, set, frozenset)) else str(choices)
+        )
         super().__init__(f"unknown {kind} {name!r}; choose one of: {known or '(none)'}")
 
 

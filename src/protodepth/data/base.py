@@ -142,7 +142,7 @@ def training_batches(
         raise DataError(f"domain {domain!r} has no training frames")
     rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _distributed() else (0, 1)
     sampler = _Indices(len(data), batch_size, seed, start, rank, world)
-    loader: DataLoader[Batch] = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         _AsDataset(data),
         batch_sampler=sampler,
         collate_fn=_Collator(domain, ground_truth=False),

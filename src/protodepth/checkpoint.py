@@ -1,0 +1,145 @@
+"""Files that survive: safetensors and JSON with sha256, written to a temporary name and renamed.  No pickle."""
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_bytes
+from safetensors.torch import save as save_bytes
+from torch import Tensor
+
+from protodepth.errors import CheckpointError
+
+FORMAT_VERSION = 1
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """All or nothing: a temporary file beside the target, flushed to disk, then renamed over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_bytes(path, (json.dumps(value, indent=2, sort_keys=False) + "\n").encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a safetensors file; returns its sha256."""
+    data = save_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    write_bytes(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: give a folder that save_pretrained or save_domain wrote") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not readable JSON ({error}): the folder is damaged, save it again") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds a {type(value).__name__}, expected a JSON object")
+    return value
+
+
+def read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
+    """Read a safetensors file and compare its checksum: safetensors itself does not notice flipped bits."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}): the folder is incomplete") from None
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise CheckpointError(
+            f"{path} does not have the checksum its meta file states: the file is damaged, copy it again"
+        )
+    try:
+        return load_bytes(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a safetensors file ({error})") from None
+
+
+def fingerprint(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:
+    """sha256 over a configuration and every tensor's name, type, shape and bytes: what a domain belongs to."""
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def check_format(meta: Mapping[str, Any], kind: str, where: Path) -> None:
+    if meta.get("kind") != kind:
+        raise CheckpointError(
+            f"{where} holds a {meta.get('kind', 'file of another program')!r}, expected a protodepth {kind!r}"
+        )
+    version = meta.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{where} has format version {version}, this program reads up to {FORMAT_VERSION}: update protodepth"
+        )
+
+
+def load_state(module: torch.nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
+    """Strict load; the message names the first difference."""
+    expected = module.state_dict()
+    for name in expected:
+        if name not in state:
+            raise CheckpointError(f"{where} has no tensor {name!r}: it belongs to another network or preset")
+        if expected[name].shape != state[name].shape:
+            raise CheckpointError(
+                f"{where}: {name!r} has shape {tuple(state[name].shape)}, expected {tuple(expected[name].shape)}: another network or preset"
+            )
+    for name in state:
+        if name not in expected:
+            raise CheckpointError(f"{where} has an unexpected tensor {name!r}: it belongs to another network or preset")
+    module.load_state_dict(dict(state))
+
+
+@contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """Build a folder under a temporary name; it takes the target's place only when complete.
+
+    An existing target must be a folder that this program wrote (it has a ``config.json`` or ``meta.json``) or be empty.
+    """
+    if target.exists() and not _may_replace(target):
+        raise CheckpointError(
+            f"{target} exists and is not a protodepth folder: give another name, nothing was overwritten"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tag = uuid.uuid4().hex[:8]
+    fresh, old = target.with_name(f".{target.name}.{tag}.tmp"), target.with_name(f".{target.name}.{tag}.old")
+    fresh.mkdir()
+    try:
+        yield fresh
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _may_replace(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    names = {p.name for p in folder.iterdir()}
+    return not names or "config.json" in names or "meta.json" in names

@@ -1,0 +1,245 @@
+"""ProtoDepth: a frozen depth-completion network and named domains, given at test time or chosen by descriptor."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from protodepth import arrays, storage
+from protodepth.backbones.base import Backbone, count_parameters
+from protodepth.descriptors import sample_descriptor, select, similarity
+from protodepth.errors import DomainError, UnknownNameError
+from protodepth.prototypes import DomainPrototypes, PrototypeConfig, apply, gather
+from protodepth.types import Batch, BatchPrediction, Latents, Prediction
+
+BASE = "base"  # the name of the un-adapted network
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Exact parameter counts."""
+
+    backbone: int
+    domains: dict[str, int]  # prototypes A, P, W of each domain, without its descriptor
+    descriptors: dict[str, int]
+    layers: dict[str, dict[str, int]]  # domain -> layer -> count
+
+    @property
+    def percent(self) -> dict[str, float]:
+        """Prototype parameters of each domain in per cent of the backbone's."""
+        return {name: 100 * count / self.backbone for name, count in self.domains.items()}
+
+
+class ProtoDepth(nn.Module):
+    """A frozen backbone with named domains.
+
+    Domains are added, set, used, saved and deleted by explicit calls; ``forward`` never creates parameters.  The backbone has no
+    gradients and stays in ``eval()`` whatever ``train()`` says.
+    """
+
+    def __init__(
+        self, backbone: Backbone, config: PrototypeConfig = PrototypeConfig(), *, pose: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone.eval().requires_grad_(False)
+        self.config = config
+        self.pose = pose  # belongs to the training objective; kept here so that it travels with the model
+        self.history: dict[str, dict[str, Any]] = {}  # domain -> what it was trained on, when, how
+        self._domains = nn.ModuleDict()  # key "d_<name>": a bare name could be an attribute of ModuleDict
+        self._active: str | None = None
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return tuple(key[2:] for key in self._domains)
+
+    @property
+    def active(self) -> str | None:
+        return self._active
+
+    def domain(self, name: str) -> DomainPrototypes:
+        if f"d_{name}" not in self._domains:
+            raise UnknownNameError("domain", name, self.domains)
+        found = self._domains[f"d_{name}"]
+        assert isinstance(found, DomainPrototypes)
+        return found
+
+    def add_domain(
+        self, name: str, *, base: bool = False, config: PrototypeConfig | None = None, seed: int = 0
+    ) -> None:
+        """A new domain that starts as the frozen network does (``base``: D_1, a descriptor and no prototypes)."""
+        self._insert(name, self.new_domain(config or self.config, base=base, seed=seed))
+
+    def new_domain(self, config: PrototypeConfig, *, base: bool, seed: int = 0) -> DomainPrototypes:
+        """Prototypes that fit this backbone, not yet part of the model."""
+        specs = {s.name: s for s in self.backbone.latent_specs}
+        wanted = config.layers if config.layers is not None else self.backbone.default_layers
+        for layer in wanted:
+            if layer not in specs:
+                raise UnknownNameError(f"latent layer of {self.backbone.name}", layer, tuple(specs))
+        layers = [s for s in specs.values() if s.name in wanted]
+        return DomainPrototypes(layers, self.backbone.bottleneck.channels, config, base=base, seed=seed)
+
+    def set_domain(self, name: str | None) -> None:
+        """Use (and train) this domain; ``"base"`` is the un-adapted network, None chooses per image by descriptor."""
+        if name not in (None, BASE):
+            self.domain(str(name))
+        self._active = name
+        self._freeze_inactive()
+
+    @contextmanager
+    def using(self, name: str | None) -> Iterator[None]:
+        """``set_domain`` for the length of a ``with`` block."""
+        before = self._active
+        self.set_domain(name)
+        try:
+            yield
+        finally:
+            self.set_domain(before)
+
+    def delete_domain(self, name: str) -> None:
+        self.domain(name)
+        del self._domains[f"d_{name}"]
+        self.history.pop(name, None)
+        if self._active == name:
+            self.set_domain(None)
+
+    def trainable_parameters(self) -> Iterator[nn.Parameter]:
+        """A, P, W and r of the active domain, nothing else."""
+        if self._active in (None, BASE):
+            raise DomainError(f"no domain is active, so nothing can be trained: set_domain one of {self.domains}")
+        domain = self.domain(str(self._active))
+        for name, parameter in domain.named_parameters():
+            if name != "descriptor" or domain.config.learn_descriptor:
+                yield parameter
+
+    def descriptors(self) -> tuple[tuple[str, ...], Tensor]:
+        """The domains that can be chosen, and their descriptors R (k, c)."""
+        names = tuple(n for n in self.domains if self.domain(n).config.learn_descriptor)
+        rows: list[Tensor] = [self.domain(n).descriptor for n in names]
+        empty = torch.empty(0, self.backbone.bottleneck.channels, device=self._device())
+        return names, torch.stack(rows) if rows else empty
+
+    def overhead(self) -> Overhead:
+        """Exact counts of what each domain adds to the backbone."""
+        table = {
+            name: {layer: count_parameters(s) for layer, s in self.domain(name).sets.items()} for name in self.domains
+        }
+        return Overhead(
+            backbone=count_parameters(self.backbone),
+            domains={name: sum(rows.values()) for name, rows in table.items()},
+            descriptors={name: self.domain(name).descriptor.numel() for name in self.domains},
+            layers=table,
+        )
+
+    def forward(self, batch: Batch) -> BatchPrediction:
+        return self.complete(batch, self._active)
+
+    def complete(self, batch: Batch, domain: str | None) -> BatchPrediction:
+        """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode.  No state is touched."""
+        latents = self.backbone.encode(batch)
+        spec = self.backbone.bottleneck
+        s = sample_descriptor(latents.layers[spec.name], spec.layout)
+        names, R = self.descriptors()
+        cosines = similarity(s, R) if names else None
+        adapted, used = self._adapt(latents, domain, names, cosines)
+        return BatchPrediction(
+            depth=self.backbone.decode(adapted),
+            domains=used,
+            similarity=cosines,
+            names=names,
+            descriptor=s,
+            context=latents.context,
+        )
+
+    def _adapt(
+        self, latents: Latents, domain: str | None, names: tuple[str, ...], cosines: Tensor | None
+    ) -> tuple[Latents, tuple[str, ...]]:
+        size = next(iter(latents.layers.values())).shape[0]
+        if domain is None and cosines is not None:
+            index = select(cosines)
+            used = tuple(names[i] for i in index.tolist())
+            if len(set(used)) > 1:
+                values = gather([self.domain(n) for n in names], index, self.backbone.latent_specs)
+                return latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)), used
+            domain = used[0]  # one domain for all: the very same arithmetic as when it is given by name
+        if domain in (None, BASE):
+            if domain is None and self.domains:
+                raise DomainError(f"no domain has a learned descriptor to choose by: name one of {self.domains}")
+            return latents, (BASE,) * size
+        values = self.domain(str(domain)).values()
+        return latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)), (str(domain),) * size
+
+    @torch.no_grad()
+    def predict_batch(self, batch: Batch, domain: str | None = None) -> BatchPrediction:
+        """``complete`` without gradients.  Keeps no state, so several threads may call it at once."""
+        return self.complete(batch.to(self._device()), domain)
+
+    def predict(self, image: Any, sparse_depth: Any, intrinsics: Any, *, domain: str | None = None) -> Prediction:
+        """Dense depth for one frame of arrays.
+
+        ``image`` HxWx3 uint8 or float in [0, 1]; ``sparse_depth`` HxW metres, 0 or NaN = no point; ``intrinsics`` 3x3 or (fx, fy, cx, cy)
+        in pixels.  ``domain`` a name, "base" for the un-adapted network, None = chosen by descriptor.
+        """
+        out = self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain)
+        cosines = [] if out.similarity is None else out.similarity[0].tolist()
+        return Prediction(
+            depth=out.depth[0, 0].cpu().numpy(),
+            domain=out.domains[0],
+            similarity=dict(zip(out.names, cosines, strict=True)),
+        )
+
+    def fingerprint(self) -> str:
+        """sha256 of the backbone (name, configuration, weights): what its domains belong to."""
+        return storage.fingerprint(self)
+
+    def save_domain(self, name: str, folder: str | Path) -> None:
+        """One domain as a folder of a few MB that fits this backbone and no other."""
+        storage.save_domain(self, name, Path(folder))
+
+    def load_domain(self, folder: str | Path, *, name: str | None = None) -> str:
+        """Add a saved domain; refused if it was learned on another backbone.  Returns its name."""
+        name, domain, history = storage.read_domain(self, Path(folder), name)
+        self._insert(name, domain)
+        self.history[name] = history
+        return name
+
+    def save_pretrained(self, folder: str | Path, *, notes: dict[str, Any] | None = None) -> None:
+        """The whole model as a folder: configuration, backbone, pose network, domains."""
+        storage.save_model(self, Path(folder), notes or {})
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, backbone: Backbone | None = None) -> "ProtoDepth":
+        """A bundled model by name or a saved folder.  ``backbone`` is needed for networks that are not in the registry."""
+        folder = storage.resolve(source)
+        network, config, pose, names = storage.read_model(folder, backbone)
+        model = cls(network, config, pose=pose)
+        for name in names:
+            model.load_domain(folder / "domains" / name)
+        return model
+
+    def train(self, mode: bool = True) -> "ProtoDepth":
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def _insert(self, name: str, domain: DomainPrototypes) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name) or name == BASE:
+            raise DomainError(
+                f"{name!r} cannot name a domain: use up to 64 letters, digits, '_' and '-' (and not {BASE!r})"
+            )
+        if name in self.domains:
+            raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
+        self._domains[f"d_{name}"] = domain.to(self._device())
+        self._freeze_inactive()
+
+    def _freeze_inactive(self) -> None:
+        for name in self.domains:
+            self.domain(name).requires_grad_(name == self._active)
+
+    def _device(self) -> torch.device:
+        return next((p.device for p in self.backbone.parameters()), torch.device("cpu"))

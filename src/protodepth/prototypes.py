@@ -1,0 +1,193 @@
+"""Prototypes: what is learned of a new domain while the network stays frozen (Eq. 6-8).
+
+Legend   b samples, n positions (h*w or tokens), c channels, N prototypes, k domains
+         X latent features   A global prototype   P local prototypes   W projection   K keys   B additive bias
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from protodepth.errors import ConfigError
+from protodepth.types import Float, LatentSpec, Modality
+
+
+def keys(P: Float[Tensor, "N c"], W: Float[Tensor, "c c"], *, stop_gradient: bool = True) -> Float[Tensor, "N c"]:
+    r"""Keys :math:`K = \mathrm{StopGrad}(P) \times W` (Eq. 7): they learn through W alone, so assignment and bias stay decoupled."""
+    return (P.detach() if stop_gradient else P) @ W
+
+
+def bias(
+    X: Float[Tensor, "b n c"],
+    K: Float[Tensor, "*b N c"],
+    P: Float[Tensor, "*b N c"],
+    absent: Float[Tensor, "*b N"] | None = None,
+) -> Float[Tensor, "b n c"]:
+    r"""Local bias :math:`B = \mathrm{softmax}(X K^\top / \sqrt c)\, P` (Eq. 8); ``absent`` is -inf where a prototype is padding."""
+    b, _, c = X.shape
+    K, P = K.expand(b, -1, c), P.expand(b, -1, c)
+    mask = None if absent is None else absent.expand(b, -1)[:, None, None, :]
+    return scaled_dot_product_attention(X[:, None], K[:, None], P[:, None], attn_mask=mask)[:, 0]  # scale 1/sqrt(c)
+
+
+def adapt(
+    X: Float[Tensor, "b n c"],
+    A: Float[Tensor, "*b c"],
+    K: Float[Tensor, "*b N c"],
+    P: Float[Tensor, "*b N c"],
+    absent: Float[Tensor, "*b N"] | None = None,
+) -> Float[Tensor, "b n c"]:
+    r"""Adapted features :math:`\hat X = A \odot X + B` (Eq. 6).  One domain for all, or (leading b) one for each sample.
+
+    >>> X = torch.randn(2, 6, 4)
+    >>> torch.equal(adapt(X, torch.ones(4), torch.randn(3, 4), torch.zeros(3, 4)), X)
+    True
+    """
+    return A.unsqueeze(-2) * X + bias(X, K, P, absent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrototypeConfig:
+    """What a domain learns.  The defaults are the paper's indoor setting; the switches are its ablation table."""
+
+    image_size: int = 10  # N_I, also of the bottleneck
+    depth_size: int = 5  # N_z
+    init: Literal["identity", "official"] = "identity"
+    use_global: bool = True
+    use_projection: bool = True  # False: free keys K instead of K = P W
+    stop_gradient: bool = True
+    layers: tuple[str, ...] | None = None  # None = Backbone.default_layers
+    descriptor_weight: float = 1.0  # w_dr
+    separation: float = 0.25  # 1/w_jk times the number of other domains
+    learn_descriptor: bool = True
+    projection_rank: int | None = None  # None = full c x c W, else W = U V of this rank
+
+    def __post_init__(self) -> None:
+        if self.image_size < 1 or self.depth_size < 1:
+            raise ConfigError(f"prototype set sizes must be at least 1, got {self.image_size} and {self.depth_size}")
+        if self.projection_rank is not None and self.projection_rank < 1:
+            raise ConfigError(f"projection_rank must be None or at least 1, got {self.projection_rank}")
+
+    def size(self, modality: Modality) -> int:
+        return self.depth_size if modality is Modality.DEPTH else self.image_size
+
+
+class Values(NamedTuple):
+    """A, K, P of one layer, for one domain or (leading dimension) for each sample of a batch."""
+
+    A: Tensor
+    K: Tensor
+    P: Tensor
+    absent: Tensor | None = None
+
+
+class PrototypeSet(nn.Module):
+    """Prototypes of one latent layer for one domain: A (c), P (N, c), W (c, c)."""
+
+    def __init__(self, channels: int, size: int, config: PrototypeConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        c, identity = channels, config.init == "identity"
+
+        def normal(*shape: int, std: float) -> nn.Parameter:
+            return nn.Parameter(torch.randn(*shape, generator=generator) * std)
+
+        kaiming = math.sqrt(2 / c)
+        A = nn.Parameter(torch.ones(c)) if identity else normal(c, std=math.sqrt(2))
+        if config.use_global:
+            self.A = A
+        else:
+            self.register_buffer("A", torch.ones(c))
+        self.P = normal(size, c, std=0.02 if identity else kaiming)
+        std = 1 / math.sqrt(c) if identity else kaiming
+        rank = min(config.projection_rank or c, c)
+        self.stop_gradient = config.stop_gradient
+        if not config.use_projection:
+            self.K = normal(size, c, std=std)
+        elif config.projection_rank is None:
+            self.W = normal(c, c, std=std)
+        else:  # the product of the factors has the variance of the full W
+            self.U, self.V = normal(c, rank, std=math.sqrt(std)), normal(rank, c, std=math.sqrt(std / rank))
+
+    def values(self) -> Values:
+        return Values(self.A, self._keys(), self.P)
+
+    def _keys(self) -> Tensor:
+        if hasattr(self, "K"):
+            return self.K
+        if hasattr(self, "W"):
+            return keys(self.P, self.W, stop_gradient=self.stop_gradient)
+        return keys(self.P, self.U, stop_gradient=self.stop_gradient) @ self.V
+
+    def forward(self, X: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        return adapt(X, *self.values())
+
+
+class DomainPrototypes(nn.Module):
+    """All that is learned of one domain: a prototype set per latent layer and the descriptor r.
+
+    The base domain D_1 (``base=True``) has only a descriptor: the network itself is its model.
+    """
+
+    def __init__(
+        self, specs: Sequence[LatentSpec], channels: int, config: PrototypeConfig, *, base: bool = False, seed: int = 0
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.config, self.base = config, base
+        self.sets = nn.ModuleDict()
+        for spec in () if base else specs:
+            self.sets[spec.name] = PrototypeSet(spec.channels, config.size(spec.modality), config, generator)
+        self.descriptor = nn.Parameter(torch.randn(channels, generator=generator))
+
+    def values(self) -> dict[str, Values]:
+        return {name: s.values() for name, s in self.sets.items() if isinstance(s, PrototypeSet)}
+
+
+def apply(
+    latents: Mapping[str, Tensor], values: Mapping[str, Values], specs: Sequence[LatentSpec]
+) -> dict[str, Tensor]:
+    """Every adapted latent layer; layers without prototypes pass through."""
+    adapted: dict[str, Tensor] = {}
+    for spec in specs:
+        X = latents[spec.name]
+        if spec.name not in values:
+            adapted[spec.name] = X
+        elif spec.layout == "bnc":
+            adapted[spec.name] = adapt(X, *values[spec.name])
+        else:
+            adapted[spec.name] = adapt(X.flatten(2).mT, *values[spec.name]).mT.reshape(X.shape)
+    return adapted
+
+
+def gather(
+    domains: Sequence[DomainPrototypes], index: Float[Tensor, "b"], specs: Sequence[LatentSpec]
+) -> dict[str, Values]:
+    """The values of domain ``index[i]`` for sample i: a mixed batch in one pass.
+
+    Sets of different size are padded, and a domain that leaves a layer alone is the identity there (A = 1, P = 0).
+    """
+    tables = [d.values() for d in domains]
+    gathered: dict[str, Values] = {}
+    for spec in specs:
+        rows = [t.get(spec.name) for t in tables]
+        if any(r is not None for r in rows):
+            size = max(r.P.shape[0] for r in rows if r is not None)
+            stacked = [_padded(r, size, spec.channels, index) for r in rows]
+            gathered[spec.name] = Values(*(torch.stack(column)[index] for column in zip(*stacked, strict=True)))
+    return gathered
+
+
+def _padded(values: Values | None, size: int, c: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if values is None:
+        zero = torch.zeros(size, c, device=like.device)
+        return torch.ones(c, device=like.device), zero, zero, torch.zeros(size, device=like.device)
+    missing = size - values.P.shape[0]
+    absent = torch.zeros(size, device=like.device, dtype=values.P.dtype)
+    absent[size - missing :] = -math.inf
+    K, P = (nn.functional.pad(t, (0, 0, 0, missing)) for t in (values.K, values.P))
+    return values.A, K, P, absent

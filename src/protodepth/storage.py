@@ -1,0 +1,124 @@
+"""Models and domains as folders: what ``ProtoDepth.save_*`` and ``load_*`` do on disk."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from protodepth import checkpoint
+from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.posenet import PoseNet
+from protodepth.errors import CheckpointError
+from protodepth.prototypes import DomainPrototypes, PrototypeConfig
+
+if TYPE_CHECKING:
+    from protodepth.model import ProtoDepth
+
+BUNDLED = Path(__file__).parent / "weights"
+
+
+def resolve(source: str | Path) -> Path:
+    """The folder of a saved model, or of a bundled one by name."""
+    if Path(source).is_dir():
+        return Path(source)
+    if str(source) in bundled():
+        return BUNDLED / str(source)
+    known = ", ".join(bundled()) or "(none)"
+    raise CheckpointError(
+        f"no model {str(source)!r}: expected a folder written by save_pretrained, or a bundled name: {known}"
+    )
+
+
+def bundled() -> tuple[str, ...]:
+    return tuple(sorted(p.parent.name for p in BUNDLED.glob("*/config.json")))
+
+
+def fingerprint(model: "ProtoDepth") -> str:
+    about = {"backbone": model.backbone.name, "config": model.backbone.config()}
+    return checkpoint.fingerprint(about, model.backbone.state_dict())
+
+
+def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
+    domain = model.domain(name)
+    with checkpoint.replacing_folder(folder) as fresh:
+        sha256 = checkpoint.write_tensors(fresh / "weights.safetensors", domain.state_dict())
+        meta = {
+            "kind": "domain",
+            "format_version": checkpoint.FORMAT_VERSION,
+            "name": name,
+            "base": domain.base,
+            "config": dataclasses.asdict(domain.config),
+            "latents": [dataclasses.asdict(s) for s in model.backbone.latent_specs],
+            "backbone": model.backbone.name,
+            "backbone_sha256": model.fingerprint(),
+            "sha256": {"weights.safetensors": sha256},
+            "history": model.history.get(name, {}),
+        }
+        checkpoint.write_json(fresh / "meta.json", meta)
+
+
+def read_domain(model: "ProtoDepth", folder: Path, name: str | None) -> tuple[str, DomainPrototypes, dict[str, Any]]:
+    """Name, prototypes and history of a saved domain, after all checks that it fits the model."""
+    meta = checkpoint.read_json(folder / "meta.json")
+    checkpoint.check_format(meta, "domain", folder)
+    name = name or str(meta.get("name"))
+    ours, theirs = model.fingerprint(), str(meta.get("backbone_sha256"))
+    if ours != theirs:
+        raise CheckpointError(
+            f"domain {name!r} in {folder} was learned on another network ({meta.get('backbone')}, sha256 {theirs[:12]}); "
+            f"this model is {model.backbone.name}, {ours[:12]}: load it into the model it was adapted from"
+        )
+    try:
+        config, sha256 = _prototype_config(meta["config"]), meta["sha256"]["weights.safetensors"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / 'meta.json'} is incomplete ({error}): copy the folder again") from None
+    domain = model.new_domain(config, base=bool(meta.get("base")))
+    checkpoint.load_state(domain, checkpoint.read_tensors(folder / "weights.safetensors", sha256), folder)
+    return name, domain, dict(meta.get("history", {}))
+
+
+def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None:
+    with checkpoint.replacing_folder(folder) as fresh:
+        sha256 = {}
+        for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
+            if part is not None:
+                sha256[file] = checkpoint.write_tensors(fresh / file, part.state_dict())
+        for name in model.domains:
+            save_domain(model, name, fresh / "domains" / name)
+        meta = {
+            "kind": "model",
+            "format_version": checkpoint.FORMAT_VERSION,
+            "backbone": model.backbone.name,
+            "backbone_config": model.backbone.config(),
+            "pose_config": model.pose.config() if isinstance(model.pose, PoseNet) else None,
+            "prototypes": dataclasses.asdict(model.config),
+            "domains": list(model.domains),
+            "sha256": sha256,
+            "notes": notes,
+        }
+        checkpoint.write_json(fresh / "config.json", meta)
+
+
+def read_model(
+    folder: Path, backbone: Backbone | None
+) -> tuple[Backbone, PrototypeConfig, nn.Module | None, list[str]]:
+    """Backbone, default prototype configuration, pose network and names of the domains of a saved model."""
+    meta = checkpoint.read_json(folder / "config.json")
+    checkpoint.check_format(meta, "model", folder)
+    try:
+        network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])
+        config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
+        pose = PoseNet(**meta["pose_config"]) if meta.get("pose_config") else None
+        names = [str(name) for name in meta["domains"]]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / 'config.json'} is incomplete or of another version ({error})") from None
+    for file, part in (("backbone.safetensors", network), ("pose.safetensors", pose)):
+        if part is not None:
+            checkpoint.load_state(part, checkpoint.read_tensors(folder / file, sha256.get(file)), folder / file)
+    return network, config, pose, names
+
+
+def _prototype_config(values: dict[str, Any]) -> PrototypeConfig:
+    layers = values["layers"]
+    return PrototypeConfig(**{**values, "layers": None if layers is None else tuple(layers)})
