@@ -1,0 +1,1 @@
+from protodepth.backbones import kbnet as kbnet
