@@ -1,0 +1,216 @@
+"""Intrinsics and poses in files: the notations people have, one matrix out.
+
+Intrinsics become a 3x3 matrix in pixels with pixel centres at integers; poses become 4x4 camera-to-world matrices
+with x right, y down, z forward (OpenCV), metres; a lost pose is NaN.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protodepth.errors import DataError
+from protodepth.types import Float
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)", re.IGNORECASE)
+INTRINSICS_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".npy")
+
+
+def intrinsics_matrix(numbers: Sequence[float] | np.ndarray, where: str = "intrinsics") -> Float[np.ndarray, "3 3"]:
+    """K from 4 numbers (fx, fy, cx, cy), 9 (3x3), 12 (3x4) or 16 (4x4), row by row.
+
+    >>> intrinsics_matrix([500, 501, 320, 240])[1].tolist()
+    [0.0, 501.0, 240.0]
+    """
+    values = np.asarray(numbers, np.float64).ravel()
+    if values.size == 4:
+        fx, fy, cx, cy = values
+        values = np.array([fx, 0, cx, 0, fy, cy, 0, 0, 1])
+    elif values.size == 12:
+        values = values.reshape(3, 4)[:, :3].ravel()
+    elif values.size == 16:
+        values = values.reshape(4, 4)[:3, :3].ravel()
+    if values.size != 9:
+        raise DataError(f"{where} has {values.size} numbers, expected 9 (3x3) or 4 (fx, fy, cx, cy)")
+    K = values.reshape(3, 3)
+    if not np.isfinite(K).all() or K[0, 0] <= 0 or K[1, 1] <= 0:
+        raise DataError(f"{where}: focal lengths must be positive and finite, got fx={K[0, 0]:g}, fy={K[1, 1]:g}")
+    if not np.allclose([K[1, 0], K[2, 0], K[2, 1], K[2, 2] - 1], 0, atol=1e-6):
+        raise DataError(f"{where}: the last row must be 0 0 1, got {K[2].tolist()}: is the matrix transposed?")
+    return K
+
+
+def intrinsics_fault(K: Float[np.ndarray, "3 3"], size: tuple[int, int]) -> str | None:
+    """Why K cannot belong to an image of (height, width), or None."""
+    height, width = size
+    if K[0, 0] < 5 and K[0, 2] <= 2:
+        return (
+            f"looks normalised (fx={K[0, 0]:g}): multiply its first row by width {width}, its second by height {height}"
+        )
+    if not (0 < K[0, 2] < width and 0 < K[1, 2] < height):
+        point = f"({K[0, 2]:g}, {K[1, 2]:g})"
+        return f"principal point {point} lies outside the {width}x{height} image: is K of another resolution?"
+    if not 0.15 * width < K[0, 0] < 20 * width:
+        return f"focal length {K[0, 0]:g} px does not fit a width of {width} px: is K of another resolution?"
+    centre = K[0, 2] / width, K[1, 2] / height
+    if not all(0.2 < c < 0.8 for c in centre):
+        place = f"{centre[0]:.0%} x {centre[1]:.0%}"
+        return f"principal point at {place} of the {width}x{height} image: is K of another resolution or crop?"
+    return None
+
+
+def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
+    """K from .txt (3x3, or fx, fy, cx, cy), .json, .npy, or a ROS camera_info / camera_calibration .yaml."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".npy":
+            return intrinsics_matrix(np.load(path, allow_pickle=False), str(path))
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as intrinsics ({error})") from None
+    if suffix == ".json":
+        return _from_json(text, path)
+    if suffix in (".yaml", ".yml"):
+        return _from_yaml(text, path)
+    return intrinsics_matrix(numbers_in(text, str(path)), str(path))
+
+
+def numbers_in(text: str, where: str) -> list[float]:
+    """All numbers of a text of numbers; any other word is an error that names its line."""
+    values: list[float] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in re.split(r"[\s,;\[\]()]+", line.split("#")[0].strip()):
+            if not word:
+                continue
+            try:
+                values.append(float(word))
+            except ValueError:
+                raise DataError(f"{where}, line {number}: {word!r} is not a number") from None
+    return values
+
+
+def parse_intrinsics(text: str) -> Float[np.ndarray, "3 3"]:
+    """K from a command-line word: ``fx,fy,cx,cy``, nine numbers, or the path of a file.
+
+    >>> parse_intrinsics("500,500,320,240")[0].tolist()
+    [500.0, 0.0, 320.0]
+    """
+    if re.fullmatch(r"[\s,;0-9eE.+-]+", text):
+        return intrinsics_matrix(numbers_in(text, "--intrinsics"), "--intrinsics")
+    return read_intrinsics(Path(text))
+
+
+def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
+    try:
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path} is not valid JSON ({error})") from None
+    if isinstance(value, dict):
+        if all(k in value for k in ("fx", "fy", "cx", "cy")):
+            value = [value[k] for k in ("fx", "fy", "cx", "cy")]
+        else:
+            keys = [k for k in ("K", "k", "intrinsics", "intrinsic_matrix", "camera_matrix") if k in value]
+            if not keys:
+                raise DataError(f"{path} has the keys {sorted(value)}, expected fx, fy, cx, cy or K (nine numbers)")
+            value = value[keys[0]]
+            value = value.get("data", value) if isinstance(value, dict) else value
+    try:
+        numbers = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{path}: the intrinsics are not numbers") from None
+    return intrinsics_matrix(numbers, str(path))
+
+
+def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
+    """ROS writes K in three ways; each is a key followed by nine numbers, so no YAML library is needed."""
+    patterns = (r"^\s*camera_matrix\s*:.*?\bdata\s*:(.*)", r"^\s*[Kk]\s*:(.*)")
+    for pattern in patterns:
+        found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+        if found:
+            numbers = [float(m.group()) for _, m in zip(range(9), _NUMBER.finditer(found.group(1)), strict=False)]
+            return intrinsics_matrix(numbers, str(path))
+    four = [re.search(rf"^\s*{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in ("fx", "fy", "cx", "cy")]
+    if all(four):
+        return intrinsics_matrix([float(m.group(1)) for m in four if m], str(path))
+    raise DataError(f"{path} has neither K (camera_info), camera_matrix nor fx, fy, cx, cy")
+
+
+def quaternion_matrix(q: Sequence[float] | np.ndarray) -> Float[np.ndarray, "3 3"]:
+    """Rotation of a quaternion in the order x, y, z, w.
+
+    >>> quaternion_matrix([0, 0, 1, 0]).round(6).tolist()[0]
+    [-1.0, 0.0, 0.0]
+    """
+    x, y, z, w = np.asarray(q, np.float64) / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def rigid(rotation: np.ndarray, translation: Sequence[float] | np.ndarray) -> Float[np.ndarray, "4 4"]:
+    """4x4 of a rotation matrix and a translation."""
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = rotation, translation
+    return pose
+
+
+def inverse(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
+    """Inverse of a rigid motion: (R^T, -R^T t)."""
+    R = pose[:3, :3].T
+    return rigid(R, -R @ pose[:3, 3])
+
+
+def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
+    r"""g_{tau t} of two camera-to-world poses: :math:`T_\tau^{-1} T_t`, from camera t to camera tau."""
+    return inverse(to_tau) @ from_t
+
+
+def pose_is_valid(pose: Float[np.ndarray, "4 4"]) -> bool:
+    """Finite, and its rotation is one (trackers write zeros or -inf when lost)."""
+    if not np.isfinite(pose).all():
+        return False
+    R = pose[:3, :3]
+    return bool(np.abs(R @ R.T - np.eye(3)).max() < 1e-2 and np.linalg.det(R) > 0)
+
+
+def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
+    """Camera-to-world poses, one line a frame in the order of ``ids``: 16 numbers, 12 (KITTI), or an id and either.
+
+    A line of NaN or infinity is a lost pose and becomes NaN.
+    """
+    try:
+        lines = [(n, line.split()) for n, line in enumerate(Path(path).read_text().splitlines(), 1) if line.strip()]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror})") from None
+    lines = [(n, words) for n, words in lines if not words[0].startswith("#")]
+    named = bool(lines) and len(lines[0][1]) in (13, 17)
+    if not named and len(lines) != len(ids):
+        raise DataError(
+            f"{path} has {len(lines)} poses for {len(ids)} images: expected one line of 16 numbers for each image "
+            "in order, or the image's name and 16 numbers"
+        )
+    table = {words[0] if named else ids[i]: _pose_line(words[named:], path, n) for i, (n, words) in enumerate(lines)}
+    lost = np.full((4, 4), np.nan)
+    return np.stack([table.get(i, lost) for i in ids]) if ids else np.empty((0, 4, 4))
+
+
+def _pose_line(words: Sequence[str], path: Path, number: int) -> Float[np.ndarray, "4 4"]:
+    try:
+        values = [float(w) for w in words]
+    except ValueError:
+        raise DataError(f"{path}, line {number}: not all words are numbers") from None
+    if len(values) not in (12, 16):
+        raise DataError(f"{path}, line {number} has {len(values)} numbers, expected 16 (4x4, row by row) or 12 (3x4)")
+    pose = np.eye(4)
+    pose[: len(values) // 4] = np.reshape(values, (-1, 4))
+    return pose if pose_is_valid(pose) else np.full((4, 4), np.nan)

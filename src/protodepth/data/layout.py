@@ -1,0 +1,209 @@
+"""What a recording's folder holds: its settings file, which files belong to which frame, and which frames are bad."""
+
+import logging
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pydantic
+
+from protodepth.data import cameras, frames, motion
+from protodepth.errors import DataError
+
+logger = logging.getLogger("protodepth")
+
+MAX_BAD = 0.05  # more than this share of bad frames stops
+
+
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=pydantic.ConfigDict(extra="forbid"))
+class Settings:
+    """What ``recording.toml`` may say; arguments of ``load_recording`` win over it."""
+
+    name: str = ""  # of the domain; default: the folder's name
+    depth_unit: Literal["kitti", "mm", "cm", "tum", "metres"] | None = None
+    truth_unit: Literal["kitti", "mm", "cm", "tum", "metres"] | None = None  # default: as depth_unit
+    sample: str | None = None  # sampler for dense depth, e.g. "harris:1500"
+    stride: int | None = pydantic.Field(None, ge=1)  # frames between neighbours; default: from the motion
+    fps: float | None = pydantic.Field(None, gt=0)  # used for the stride when there are no poses
+    withhold: float = pydantic.Field(0.0, ge=0, lt=1)  # share of sparse points held out as ground truth
+    seed: int = 0
+    min_depth: float = pydantic.Field(0.1, ge=0)  # evaluation counts ground truth between these, in metres
+    max_depth: float = pydantic.Field(100.0, gt=0)
+    image: str = "image"
+    sparse: str = "sparse"
+    depth: str = "depth"
+    ground_truth: str = "ground_truth"
+    intrinsics: str | None = None  # default: intrinsics.{txt,json,yaml,yml,npy}, camera_info.yaml or intrinsics/
+    poses: str | None = None  # default: poses.txt if there
+    pose_convention: Literal["camera_to_world", "world_to_camera", "opengl"] = "camera_to_world"
+    skip_static: bool = True
+    splits: tuple[float, float, float] = (0.7, 0.1, 0.2)  # train, val, test: blocks of time in this order
+    gap: int | None = pydantic.Field(None, ge=0)  # frames between blocks; default: twice the stride, at least 2 %
+
+
+def read_settings(folder: Path, **given: Any) -> Settings:
+    """``recording.toml`` (if there) under the given values; a wrong field is an error with file and field."""
+    path = folder / "recording.toml"
+    values: dict[str, Any] = {}
+    if path.exists():
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} is not valid TOML ({error})") from None
+    try:
+        return Settings(**{**values, **{k: v for k, v in given.items() if v is not None}})
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        known = ", ".join(Settings.__dataclass_fields__)
+        name = ".".join(str(p) for p in first["loc"])
+        said = f"{name!r} {first['msg'].lower()}, got {first['input']!r}"
+        raise DataError(f"{path}: {said}; the fields are: {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which files belong to which frame, in the order of time."""
+
+    root: Path
+    ids: tuple[str, ...]
+    images: dict[str, Path]
+    depths: dict[str, Path]
+    dense: bool  # depth is dense and will be thinned
+    truths: dict[str, Path]
+    intrinsics: dict[str, Path] | np.ndarray  # one file per frame, or one matrix for all
+    poses: Path | None
+    faults: dict[str, str] = field(default_factory=dict)  # id -> why the frame is not used
+
+    def calibration(self, frame: str) -> np.ndarray:
+        K = self.intrinsics
+        return K if isinstance(K, np.ndarray) else cameras.read_intrinsics(K[frame])
+
+    def read_poses(self, convention: str) -> np.ndarray | None:
+        """Camera-to-world poses of ``ids``, NaN where lost."""
+        if self.poses is None:
+            return None
+        poses = cameras.read_poses(self.poses, self.ids)
+        if convention == "world_to_camera":
+            return np.stack([cameras.inverse(p) for p in poses])
+        return poses @ np.diag([1.0, -1.0, -1.0, 1.0]) if convention == "opengl" else poses
+
+
+def find_layout(folder: Path, settings: Settings) -> Layout:
+    """Look at the folder's names; read no pixels."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: a recording has image/, sparse/ or depth/, and intrinsics.txt")
+    images = _files(folder, settings.image, frames.IMAGE_SUFFIXES)
+    sparse = _files(folder, settings.sparse, frames.DEPTH_SUFFIXES)
+    dense = _files(folder, settings.depth, frames.DEPTH_SUFFIXES) if settings.depth != settings.sparse else {}
+    if not images:
+        raise DataError(f"{folder} has no pictures in {settings.image}/: a recording has image/<id>.png or .jpg")
+    if not sparse and not dense:
+        raise DataError(f"{folder} has neither {settings.sparse}/<id>.png (or .npy) nor {settings.depth}/ (dense)")
+    poses = folder / (settings.poses or "poses.txt")
+    if settings.poses and not poses.exists():
+        raise DataError(f"{poses} does not exist, but recording.toml names it")
+    truths = _files(folder, settings.ground_truth, frames.DEPTH_SUFFIXES)
+    if sparse and dense and not truths:
+        truths = dense  # both there: the dense map is what sparse points can be judged with
+    return Layout(
+        root=folder,
+        ids=tuple(images),
+        images=images,
+        depths=sparse or dense,
+        dense=not sparse,
+        truths=truths,
+        intrinsics=_find_intrinsics(folder, settings.intrinsics),
+        poses=poses if poses.exists() else None,
+    )
+
+
+def _files(folder: Path, name: str, suffixes: Sequence[str]) -> dict[str, Path]:
+    return frames.files_by_id(folder / name, suffixes) if (folder / name).is_dir() else {}
+
+
+def _find_intrinsics(folder: Path, name: str | None) -> dict[str, Path] | np.ndarray:
+    names = [name] if name else [f"intrinsics{s}" for s in cameras.INTRINSICS_SUFFIXES]
+    names += [] if name else ["camera_info.yaml", "camera_info.yml", "intrinsics"]
+    for candidate in names:
+        path = folder / candidate
+        if path.is_file():
+            return cameras.read_intrinsics(path)
+        if path.is_dir():
+            return frames.files_by_id(path, cameras.INTRINSICS_SUFFIXES)
+    raise DataError(
+        f"{folder} has no intrinsics ({', '.join(names)}): write intrinsics.txt with the 3x3 matrix or fx, fy, cx, cy "
+        "in pixels of the stored images"
+    )
+
+
+def frame_fault(layout: Layout, frame: str) -> str | None:
+    """Why a frame cannot be used, from headers and last bytes alone."""
+    paths = [layout.images[frame], layout.depths.get(frame), layout.truths.get(frame)]
+    if paths[1] is None:
+        return "has no depth map"
+    if isinstance(layout.intrinsics, dict) and frame not in layout.intrinsics:
+        return "has no intrinsics"
+    for path in paths:
+        problem = frames.broken_tail(path) if path is not None else None
+        if problem:
+            return f"{path.name if path else ''} {problem}"
+    try:
+        sizes = {frames.image_size(p) for p in paths if p is not None and p.suffix.lower() != ".npy"}
+    except DataError as error:
+        return str(error)
+    return None if len(sizes) == 1 else f"image and depth differ in size: {sorted(sizes)}"
+
+
+def find_faults(layout: Layout) -> Layout:
+    """The layout with every unusable frame named; more than 5 % of them stops."""
+    with ThreadPoolExecutor(8) as pool:
+        found = zip(layout.ids, pool.map(partial(frame_fault, layout), layout.ids), strict=True)
+        faults = {frame: why for frame, why in found if why}
+    if len(faults) > MAX_BAD * len(layout.ids):
+        some = "\n  ".join(f"{frame}: {why}" for frame, why in list(faults.items())[:5])
+        raise DataError(
+            f"{layout.root}: {len(faults)} of {len(layout.ids)} frames cannot be used (limit {MAX_BAD:.0%}):\n"
+            f"  {some}\n"
+            f"  protodepth data check {layout.root} lists them all"
+        )
+    if faults:
+        first = ": ".join(next(iter(faults.items())))
+        logger.warning("%s: %d of %d frames left out (%s ...)", layout.root, len(faults), len(layout.ids), first)
+    return replace(layout, faults=faults)
+
+
+def some_of(items: Sequence[str], count: int) -> list[str]:
+    return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, count).astype(int))] if items else []
+
+
+def motion_pairs(layout: Layout, poses: np.ndarray, stride: int, count: int = 6) -> list[motion.Pair]:
+    """A few pairs of frames with both poses: image, neighbour, stored depth numbers, two poses, K."""
+    good = list(range(len(layout.ids) - stride))
+    good = [i for i in good if not {layout.ids[i], layout.ids[i + stride]} & layout.faults.keys()]
+    good = [i for i in good if np.isfinite(poses[i]).all() and np.isfinite(poses[i + stride]).all()]
+    chosen = [good[j] for j in np.unique(np.linspace(0, len(good) - 1, count).astype(int))] if good else []
+    pairs: list[motion.Pair] = []
+    for i in chosen:
+        here, there = layout.ids[i], layout.ids[i + stride]
+        raw = np.nan_to_num(frames.raw_depth(layout.depths[here]).astype(np.float64))
+        pictures = frames.read_image(layout.images[here]), frames.read_image(layout.images[there])
+        pairs.append((*pictures, raw, poses[i], poses[i + stride], layout.calibration(here)))
+    return pairs
+
+
+def find_unit(
+    layout: Layout, summary: frames.DepthSummary, poses: np.ndarray | None, depth_range: tuple[float, float] | None
+) -> tuple[str, str]:
+    """(unit, how it is known) when nothing was declared: by warping with the poses, else by the values."""
+    if poses is not None and not summary.floating:
+        stride = max(1, min(5, len(layout.ids) // 4))
+        found = motion.best_unit(motion_pairs(layout, poses, stride), {u: frames.UNITS[u] for u in ("kitti", "mm")})
+        if found:
+            errors = ", ".join(f"{255 * error:.1f} as {unit}" for unit, error in found[1].items())
+            return found[0], f"the poses warp the images best with it (grey levels of error: {errors})"
+    return frames.guess_unit(summary, depth_range)

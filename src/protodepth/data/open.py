@@ -1,0 +1,68 @@
+"""One grammar for data everywhere: ``worlds:street``, ``kitti:/path``, ``lists:/path/lists.toml``, or a plain path."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from protodepth.data.base import Domain, datasets
+from protodepth.errors import DataError, UnknownNameError
+
+BUILT_IN = {  # name -> module that registers it; imported when asked for
+    "kitti": "protodepth.data.kitti",
+    "lists": "protodepth.data.lists",
+    "manifest": "protodepth.data.manifest",
+    "nuscenes": "protodepth.data.nuscenes",
+    "nyu_v2": "protodepth.data.nyu_v2",
+    "record3d": "protodepth.data.record3d",
+    "recording": "protodepth.data.recording",
+    "rosbag": "protodepth.data.rosbag",
+    "scannet": "protodepth.data.scannet",
+    "tum": "protodepth.data.tum",
+    "vkitti": "protodepth.data.vkitti",
+    "void": "protodepth.data.void",
+    "waymo": "protodepth.data.waymo",
+    "worlds": "protodepth.data.worlds",
+}
+
+
+def dataset_names() -> tuple[str, ...]:
+    """All names that may stand before the colon, built-in and from other packages."""
+    return tuple(sorted({*BUILT_IN, *datasets.names()}))
+
+
+def parse_argument(argument: str) -> tuple[str, str]:
+    """(dataset name, the rest).  A plain path is a recording, or what ``data prepare`` wrote if it holds a manifest.
+
+    >>> parse_argument("worlds:street")
+    ('worlds', 'street')
+    """
+    name, colon, rest = argument.partition(":")
+    path = Path(argument)
+    if colon and name in dataset_names():
+        return name, rest
+    if path.is_dir():
+        return ("manifest" if (path / "manifest.json").is_file() else "recording"), argument
+    if colon and len(name) > 1 and name.isidentifier():  # one letter is a Windows drive
+        raise UnknownNameError("dataset", name, dataset_names())
+    if path.exists():
+        raise DataError(f"{argument} is a file: give the folder of a recording, or name:path with one of {_choices()}")
+    raise DataError(f"{argument} does not exist: give the folder of a recording, or name:path with one of {_choices()}")
+
+
+def _choices() -> str:
+    return ", ".join(dataset_names())
+
+
+def open_domain(argument: str, **options: Any) -> Domain:
+    """The Domain that a data argument means.  ``options`` go to the dataset (see each module's ``load_*``).
+
+    Dataset modules are imported here and not before, so that no command pays for libraries it does not use.
+    """
+    name, rest = parse_argument(argument)
+    if not rest:
+        raise DataError(
+            f"{argument!r} ends after the colon: say which, for example worlds:street or kitti:/path/to/kitti"
+        )
+    if name in BUILT_IN:
+        importlib.import_module(BUILT_IN[name])
+    return datasets.get(name)(rest, **options)
