@@ -1,0 +1,1 @@
+"""How the built-in worlds are drawn: ray caster, surfaces, layouts, sensors."""

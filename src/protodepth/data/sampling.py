@@ -1,0 +1,148 @@
+"""Sparse points from dense depth, as sensors and visual odometry leave them.  Pure functions, seeded by the caller."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy import ndimage
+
+from protodepth.errors import DataError, UnknownNameError
+from protodepth.types import Float
+
+Sampler = Callable[[np.ndarray, np.ndarray, int], np.ndarray]  # (image, depth, seed) -> sparse depth
+Sample = Callable[..., np.ndarray]
+
+
+def luminance(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
+    """Grey values in [0, 1] of a uint8 or float image."""
+    scale = 255.0 if image.dtype == np.uint8 else 1.0
+    return image[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / scale
+
+
+def harris_response(grey: Float[np.ndarray, "h w"], sigma: float = 1.0, k: float = 0.04) -> Float[np.ndarray, "h w"]:
+    r"""Corner strength :math:`\det M - k\,(\operatorname{tr} M)^2` of the structure tensor :math:`M = G_\sigma * \nabla I \nabla I^\top`.
+
+    >>> step = np.zeros((16, 16)); step[8:, 8:] = 1.0
+    >>> tuple(int(i) for i in np.unravel_index(harris_response(step).argmax(), step.shape)) in {(7, 7), (8, 8)}
+    True
+    """
+    x, y = ndimage.sobel(grey, 1) / 8, ndimage.sobel(grey, 0) / 8
+    xx, yy, xy = (ndimage.gaussian_filter(p, sigma) for p in (x * x, y * y, x * y))
+    return xx * yy - xy * xy - k * (xx + yy) ** 2
+
+
+def _keep(depth: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    sparse = np.zeros_like(depth, dtype=np.float32)
+    sparse[rows, columns] = depth[rows, columns]
+    return sparse
+
+
+def _check(image: np.ndarray | None, depth: np.ndarray, count: int) -> None:
+    if depth.ndim != 2 or (image is not None and image.shape[:2] != depth.shape):
+        shape = None if image is None else image.shape
+        raise DataError(
+            f"expected depth h w and an image h w 3 of the same size, got depth {depth.shape}, image {shape}"
+        )
+    if count < 1:
+        raise DataError(f"the number of sparse points must be at least 1, got {count}")
+
+
+def harris(
+    image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """Depth at the ``count`` strongest Harris corners that have depth, at most one in any 3 x 3 window.
+
+    An image with fewer corners gives fewer points.  Equal strengths are ordered by ``rng``.
+
+    >>> image = np.random.default_rng(0).random((24, 32, 3))
+    >>> int((harris(image, np.ones((24, 32)), 10, np.random.default_rng(1)) > 0).sum())
+    10
+    """
+    _check(image, depth, count)
+    strength = harris_response(luminance(image))
+    peak = (strength == ndimage.maximum_filter(strength, 3)) & (strength > 0) & (depth > 0)
+    rows, columns = np.nonzero(peak)
+    order = np.lexsort((rng.random(len(rows)), -strength[rows, columns]))[:count]
+    return _keep(depth, rows[order], columns[order])
+
+
+def harris_grid(
+    image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """The strongest corner of each cell of a grid of about ``count`` cells, as trackers do that spread their features."""
+    _check(image, depth, count)
+    h, w = depth.shape
+    across = max(1, round(np.sqrt(count * w / h)))
+    down = max(1, round(count / across))
+    strength = np.where(depth > 0, harris_response(luminance(image)), -np.inf)
+    y, x = np.mgrid[:h, :w]
+    cell = (y * down // h) * across + x * across // w
+    order = np.lexsort((rng.random(h * w), -strength.ravel(), cell.ravel()))
+    first = order[np.unique(cell.ravel()[order], return_index=True)[1]]
+    first = first[np.isfinite(strength.ravel()[first])]
+    return _keep(depth, first // w, first % w)
+
+
+def uniform(
+    image: Float[np.ndarray, "h w 3"] | None, depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """Depth at ``count`` pixels drawn evenly among those that have depth (all of them if there are fewer)."""
+    _check(image, depth, count)
+    rows, columns = np.nonzero(depth > 0)
+    chosen = rng.permutation(len(rows))[:count]
+    return _keep(depth, rows[chosen], columns[chosen])
+
+
+def scan_lines(
+    depth: Float[np.ndarray, "h w"],
+    lines: int,
+    rng: np.random.Generator,
+    *,
+    columns: int | None = None,
+    dropout: float = 0.0,
+) -> Float[np.ndarray, "h w"]:
+    """Depth on ``lines`` evenly spaced image rows, at ``columns`` evenly spaced columns, each point lost with ``dropout``.
+
+    A flat stand-in for a LiDAR that sits at the camera; the first row of the pattern is drawn by ``rng``.
+    """
+    _check(None, depth, lines)
+    h, w = depth.shape
+    step = h / lines
+    rows = np.unique((rng.random() * step + step * np.arange(lines)).astype(int) % h)
+    places = np.unique(np.linspace(0, w - 1, columns or w).round().astype(int))
+    mask = np.zeros(depth.shape, bool)
+    mask[np.ix_(rows, places)] = True
+    mask &= rng.random(depth.shape) >= dropout
+    return np.where(mask & (depth > 0), depth, 0).astype(np.float32)
+
+
+def lines(
+    image: Float[np.ndarray, "h w 3"] | None, depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """``count`` full rows of ``scan_lines``."""
+    _check(image, depth, count)
+    return scan_lines(depth, count, rng)
+
+
+SAMPLERS: Mapping[str, Sample] = {"harris": harris, "harris_grid": harris_grid, "uniform": uniform, "lines": lines}
+
+
+def parse_sampler(text: str) -> Sampler:
+    """The sampler written as ``name:count``, as a function of (image, depth, seed).
+
+    >>> sampler = parse_sampler("uniform:5")
+    >>> int((sampler(np.zeros((4, 6, 3)), np.ones((4, 6)), 0) > 0).sum())
+    5
+    """
+    name, colon, number = text.partition(":")
+    if name not in SAMPLERS:
+        raise UnknownNameError("sampler", name, tuple(SAMPLERS))
+    if not colon or not number.isdigit() or int(number) < 1:
+        raise DataError(
+            f"a sampler is written name:count with a whole count of at least 1, for example harris:1500; got {text!r}"
+        )
+    count, draw = int(number), SAMPLERS[name]
+
+    def sampler(image: np.ndarray, depth: np.ndarray, seed: int) -> np.ndarray:
+        return draw(image, depth, count, np.random.default_rng(seed))
+
+    return sampler
