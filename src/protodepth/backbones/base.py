@@ -41,6 +41,10 @@ class Backbone(nn.Module, ABC):
     def forward(self, batch: Batch) -> Depth:
         return self.decode(self.encode(batch))
 
+    def unfreeze(self) -> None:
+        """Let every weight learn; networks with a part that never learns override this."""
+        self.requires_grad_(True)
+
     @property
     def bottleneck(self) -> LatentSpec:
         (spec,) = (s for s in self.latent_specs if s.bottleneck)

@@ -1,0 +1,155 @@
+"""`lite`: our own small network for CPUs and quick trials.  Two encoders, a decoder, a residual on a dense scaffold.
+
+The scaffold is the sparse depth filled by a masked average pyramid (pull-push): pure tensor operations, so that it exports.
+The network learns what the image adds to it.
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from protodepth.backbones.base import Backbone, backbones
+from protodepth.geometry import outlier_free
+from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Mask, Modality
+
+
+def pull_push(value: Depth, mask: Mask, levels: int = 6) -> Depth:
+    """Fill the pixels without a value: averages of known pixels over growing cells, the finest available one wins.
+
+    The finest cell is 2x2 pixels and cells are joined bilinearly, so the result is smooth and not exact at the points: a network
+    that adds a residual starts with something to improve everywhere.
+
+    >>> v = torch.zeros(1, 1, 8, 8); v[..., 2, 3] = 5.0
+    >>> bool((pull_push(v, (v > 0).float()) == 5).all())
+    True
+    """
+    pyramid = []
+    total, weight = value * mask, mask
+    for _ in range(levels):
+        total = F.avg_pool2d(total, 2, ceil_mode=True)
+        weight = F.avg_pool2d(weight, 2, ceil_mode=True)
+        pyramid.append((total, weight))
+    mean = (value * mask).sum((2, 3), keepdim=True) / mask.sum((2, 3), keepdim=True).clamp(min=1e-6)
+    filled = mean.expand_as(pyramid[-1][0])
+    for total, weight in reversed(pyramid):
+        coarse = F.interpolate(filled, size=total.shape[-2:], mode="bilinear", align_corners=False)
+        known = (weight > 0).to(value.dtype)
+        filled = known * total / weight.clamp(min=1e-6) + (1 - known) * coarse
+    return F.interpolate(filled, size=value.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
+    nn.init.kaiming_normal_(layer.weight, a=0.2)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
+
+
+class Stage(nn.Module):
+    """Two 3x3 convolutions, the first halves the size; the input is activated first, so that a latent is linear.
+
+    Linear latents can be negative: their averages differ in direction between domains, not only in length.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, first: bool = False) -> None:
+        super().__init__()
+        self.first = first
+        self.down, self.mix = conv(inputs, outputs, stride=2), conv(outputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.first else F.leaky_relu(x, 0.2)
+        return self.mix(F.leaky_relu(self.down(x), 0.2))
+
+
+class Merge(nn.Module):
+    """Upsample to the skip's size and mix with it."""
+
+    def __init__(self, inputs: int, skip: int, outputs: int) -> None:
+        super().__init__()
+        self.up, self.mix = conv(inputs, outputs), conv(outputs + skip, outputs)
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        x = F.interpolate(x, size=skip.shape[-2:], mode="nearest")
+        x = F.leaky_relu(self.up(x), 0.2)
+        return F.leaky_relu(self.mix(torch.cat([x, F.leaky_relu(skip, 0.2)], 1)), 0.2)
+
+
+@backbones.register("lite")
+class Lite(Backbone):
+    """Image and depth encoders with skips at 1/2, 1/4 and 1/8, bottleneck at 1/16, and a residual in log depth."""
+
+    name: ClassVar[str] = "lite"
+    default_reduction: ClassVar[str] = "relative"
+    default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "indoor": {"depth_range": (0.1, 8.0)},
+        "outdoor": {"depth_range": (1.5, 100.0)},
+        "mixed": {"depth_range": (0.1, 100.0)},
+    }
+
+    def __init__(
+        self,
+        depth_range: tuple[float, float] = (0.1, 100.0),
+        image_widths: tuple[int, int, int, int] = (16, 32, 48, 64),
+        depth_widths: tuple[int, int, int, int] = (8, 16, 24, 32),
+    ) -> None:
+        super().__init__()
+        self.depth_range = (float(depth_range[0]), float(depth_range[1]))
+        self.image_widths, self.depth_widths = tuple(image_widths), tuple(depth_widths)
+        i, d = self.image_widths, self.depth_widths
+        self.image_stages = self._stages((3, *i))
+        self.depth_stages = self._stages((3, *d))
+        fused = i[3] + d[3]
+        self.merges = nn.ModuleList(
+            [Merge(fused, i[2] + d[2], i[3]), Merge(i[3], i[1] + d[1], i[2]), Merge(i[2], i[0] + d[0], i[1])]
+        )
+        self.top, self.head = conv(i[1], i[0]), conv(i[0], 1)
+        nn.init.normal_(self.head.weight, std=1e-2)
+        self.latent_specs = (
+            *(LatentSpec(f"skip{n}_image", i[n - 1], Modality.IMAGE) for n in (1, 2, 3)),
+            *(LatentSpec(f"skip{n}_depth", d[n - 1], Modality.DEPTH) for n in (1, 2, 3)),
+            LatentSpec("latent", fused, Modality.FUSED, bottleneck=True),
+        )
+        self.default_layers = tuple(s.name for s in self.latent_specs)
+
+    @staticmethod
+    def _stages(widths: tuple[int, ...]) -> nn.ModuleList:
+        pairs = zip(widths[:-1], widths[1:], strict=True)
+        return nn.ModuleList([Stage(a, b, first=n == 0) for n, (a, b) in enumerate(pairs)])
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "depth_range": list(self.depth_range),
+            "image_widths": list(self.image_widths),
+            "depth_widths": list(self.depth_widths),
+        }
+
+    def position(self, depth: Depth) -> Float[Tensor, "b 1 h w"]:
+        """Depth as a fraction of the range on a logarithmic scale, kept inside (0, 1)."""
+        low, high = self.depth_range
+        return ((depth.clamp(min=low) / low).log() / math.log(high / low)).clamp(0.01, 0.99)
+
+    def encode(self, batch: Batch) -> Latents:
+        mask = outlier_free(batch.sparse_depth)
+        position = self.position(batch.sparse_depth) * mask
+        scaffold = pull_push(position, mask).clamp(0.01, 0.99)
+        image, depth = batch.image - 0.5, torch.cat([2 * scaffold - 1, (position - scaffold) * mask * 4, mask], 1)
+        layers: dict[str, Tensor] = {}
+        for n in range(4):
+            image, depth = self.image_stages[n](image), self.depth_stages[n](depth)
+            layers[f"skip{n + 1}_image"], layers[f"skip{n + 1}_depth"] = image, depth
+        layers["latent"] = torch.cat([layers.pop("skip4_image"), layers.pop("skip4_depth")], 1)
+        return Latents({s.name: layers[s.name] for s in self.latent_specs}, {"scaffold": scaffold})
+
+    def decode(self, latents: Latents) -> Depth:
+        layers, scaffold = latents.layers, latents.context["scaffold"]
+        x = F.leaky_relu(layers["latent"], 0.2)
+        for merge, n in zip(self.merges, (3, 2, 1), strict=True):
+            x = merge(x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
+        x = F.interpolate(x, size=scaffold.shape[-2:], mode="nearest")
+        residual = self.head(F.leaky_relu(self.top(x), 0.2))
+        low, high = self.depth_range
+        return low * torch.exp(math.log(high / low) * torch.sigmoid(torch.logit(scaffold) + residual))

@@ -1,0 +1,214 @@
+"""Augmentation of the network's input only: the prediction is mapped back before the loss, which sees clean images."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from protodepth.errors import ConfigError
+from protodepth.geometry import pixel_grid, sample
+from protodepth.types import Batch, Depth, Float, Image, Mask, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AugmentConfig:
+    """Ranges of the random changes; the defaults change nothing.  ``published()`` has the released networks' values."""
+
+    brightness: tuple[float, float] = (1.0, 1.0)
+    contrast: tuple[float, float] = (1.0, 1.0)
+    saturation: tuple[float, float] = (1.0, 1.0)
+    hue: float = 0.0  # +- turns
+    flip_horizontal: bool = False
+    flip_vertical: bool = False
+    rotation: float = 0.0  # +- degrees
+    resize: tuple[float, float] = (1.0, 1.0)  # below 1 pads, above 1 crops
+    crop: tuple[int, int] | None = None  # (rows, columns) of the batch itself, neighbours and intrinsics included
+    crop_bottom: bool = False  # rows from the bottom (driving), columns random
+    remove_points: tuple[float, float] = (0.0, 0.0)  # share of sparse points hidden from the network
+    remove_patches: tuple[float, float] = (0.0, 0.0)  # share of pixels whose 5x5 image patch is blacked out
+
+    def __post_init__(self) -> None:
+        for name in ("brightness", "contrast", "saturation", "resize", "remove_points", "remove_patches"):
+            low, high = getattr(self, name)
+            if low > high or low < 0:
+                raise ConfigError(f"augmentation {name} must be a range low <= high of non-negative numbers, got ({low}, {high})")
+
+    @classmethod
+    def published(cls, setting: str = "methods") -> "AugmentConfig":
+        """``base``: pretraining and finetuning scripts; ``methods``: the continual-learning scripts (NETWORKS section 8)."""
+        jitter = {"brightness": (0.5, 1.5), "contrast": (0.5, 1.5), "saturation": (0.5, 1.5), "hue": 0.1}
+        if setting == "methods":
+            return cls(**jitter, flip_horizontal=True, resize=(0.6, 1.0), crop_bottom=True)  # type: ignore[arg-type]
+        return cls(
+            **jitter,  # type: ignore[arg-type]
+            flip_horizontal=True,
+            flip_vertical=True,
+            rotation=25.0,
+            resize=(0.6, 1.1),
+            remove_points=(0.6, 0.7),
+            remove_patches=(0.001, 0.005),
+        )
+
+
+def generator(seed: int, step: int) -> torch.Generator:
+    """Random numbers of one step: a resumed run draws the same ones."""
+    return torch.Generator().manual_seed((seed * 1_000_003 + step) % 2**63)
+
+
+def crop(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Batch:
+    """A random window of the batch: images, depth, neighbours; the principal point moves along."""
+    if config.crop is None:
+        return batch
+    (height, width), (rows, columns) = batch.size, config.crop
+    if rows > height or columns > width:
+        raise ConfigError(f"crop {rows}x{columns} is larger than the frames {height}x{width}")
+    top = height - rows if config.crop_bottom else int(torch.randint(height - rows + 1, (), generator=random))
+    left = int(torch.randint(width - columns + 1, (), generator=random))
+
+    def cut(t: Tensor) -> Tensor:
+        return t[..., top : top + rows, left : left + columns] if t.shape[-2:] == (height, width) else t
+
+    K = batch.intrinsics.clone()
+    K[:, 0, 2] -= left
+    K[:, 1, 2] -= top
+    return replace(batch.map(cut), intrinsics=K)
+
+
+def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> View:
+    """A view of the batch for the network, and the way back."""
+    b = len(batch)
+    image = recolour(batch.image, config, random)
+    sparse = hide_points(batch.sparse_depth, config, random)
+    image = hide_patches(image, config, random)
+    M, K = random_motion(batch, config, random)
+    if M is None:
+        return View(batch=replace(batch, image=image, sparse_depth=sparse), undo=View.identity(batch).undo)
+    there = torch.linalg.inv(M)  # pixels of the view -> pixels of the batch
+    height, width = batch.size
+    view = replace(
+        batch,
+        image=sample(image, move(there, height, width)),
+        sparse_depth=move_points(sparse, M),
+        intrinsics=K,
+    )
+
+    def undo(depth: Depth) -> tuple[Depth, Mask]:
+        pixels = move(M, height, width)
+        x, y = pixels[:, :1], pixels[:, 1:]
+        mask = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
+        return sample(depth, pixels), mask.to(depth.dtype).expand(b, 1, height, width)
+
+    return View(batch=view, undo=undo)
+
+
+def uniform(b: int, bounds: tuple[float, float], random: torch.Generator) -> Tensor:
+    return bounds[0] + (bounds[1] - bounds[0]) * torch.rand(b, 1, 1, 1, generator=random)
+
+
+def recolour(image: Image, config: AugmentConfig, random: torch.Generator) -> Image:
+    """Brightness, contrast, saturation and hue of each image by its own random amounts."""
+    b = image.shape[0]
+    if config.brightness != (1, 1):
+        image = image * uniform(b, config.brightness, random)
+    if config.contrast != (1, 1):
+        mean = luminance(image).mean((1, 2, 3), keepdim=True)
+        image = (image - mean) * uniform(b, config.contrast, random) + mean
+    if config.saturation != (1, 1):
+        grey = luminance(image)
+        image = (image - grey) * uniform(b, config.saturation, random) + grey
+    if config.hue:
+        image = turn_hue(image, uniform(b, (-config.hue, config.hue), random))
+    return image.clamp(0, 1)
+
+
+def luminance(image: Image) -> Float[Tensor, "b 1 h w"]:
+    weights = torch.tensor([0.299, 0.587, 0.114], dtype=image.dtype, device=image.device)
+    return (image * weights[:, None, None]).sum(1, keepdim=True)
+
+
+def turn_hue(image: Image, turns: Float[Tensor, "b 1 1 1"]) -> Image:
+    """Rotate colours about the grey axis (Rodrigues on the RGB cube): keeps r + g + b."""
+    angle = (2 * math.pi * turns)[:, 0, 0, 0]
+    c, s, third = torch.cos(angle), torch.sin(angle), 1 / 3
+    diagonal, plus, minus = c + (1 - c) * third, (1 - c) * third + s / math.sqrt(3), (1 - c) * third - s / math.sqrt(3)
+    rows = torch.stack([diagonal, minus, plus, plus, diagonal, minus, minus, plus, diagonal], -1).reshape(-1, 3, 3)
+    return torch.einsum("bij,bjhw->bihw", rows.to(image.dtype), image)
+
+
+def hide_points(sparse: Depth, config: AugmentConfig, random: torch.Generator) -> Depth:
+    """Hide a random share of the points from the network; value and validity go together."""
+    if config.remove_points == (0, 0):
+        return sparse
+    share = uniform(sparse.shape[0], config.remove_points, random)
+    return sparse * (torch.rand(sparse.shape, generator=random) >= share)
+
+
+def hide_patches(image: Image, config: AugmentConfig, random: torch.Generator) -> Image:
+    if config.remove_patches == (0, 0):
+        return image
+    b, _, height, width = image.shape
+    seeds = (torch.rand(b, 1, height, width, generator=random) < uniform(b, config.remove_patches, random)).float()
+    return image * (1 - F.max_pool2d(seeds, 5, stride=1, padding=2))
+
+
+def random_motion(
+    batch: Batch, config: AugmentConfig, random: torch.Generator
+) -> tuple[Float[Tensor, "b 3 3"] | None, Float[Tensor, "b 3 3"]]:
+    """M (pixels of the batch -> pixels of the view) and the view's intrinsics; None if nothing moves.
+
+    A flip mirrors the principal point (a mirrored world, focal lengths stay positive); a rotation leaves K as it is.
+    """
+    b, (height, width), K = len(batch), batch.size, batch.intrinsics.clone()
+    M = torch.eye(3).repeat(b, 1, 1)
+    moved = False
+    for flip, axis, side in ((config.flip_horizontal, 0, width), (config.flip_vertical, 1, height)):
+        if flip:
+            on = torch.rand(b, generator=random) < 0.5
+            M[on] = mirror(axis, side) @ M[on]
+            K[on, axis, 2] = side - 1 - K[on, axis, 2]
+            moved = True
+    if config.resize != (1, 1):
+        scale = uniform(b, config.resize, random)[:, 0, 0, 0]
+        room = torch.tensor([width - 1.0, height - 1.0])[None] * (1 - scale[:, None])
+        shift = torch.rand(b, 2, generator=random) * room  # a smaller image anywhere inside, a larger one cut anywhere
+        S = torch.eye(3).repeat(b, 1, 1)
+        S[:, 0, 0], S[:, 1, 1], S[:, :2, 2] = scale, scale, shift
+        M, K, moved = S @ M, S @ K, True
+    if config.rotation:
+        M, moved = rotation(uniform(b, (-config.rotation, config.rotation), random)[:, 0, 0, 0], height, width) @ M, True
+    return (M if moved else None), K
+
+
+def mirror(axis: int, side: int) -> Float[Tensor, "3 3"]:
+    m = torch.eye(3)
+    m[axis, axis], m[axis, 2] = -1.0, side - 1.0
+    return m
+
+
+def rotation(degrees: Float[Tensor, "b"], height: int, width: int) -> Float[Tensor, "b 3 3"]:
+    """About the image's centre."""
+    c, s = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
+    x, y = (width - 1) / 2, (height - 1) / 2
+    zero, one = torch.zeros_like(c), torch.ones_like(c)
+    rows = [c, -s, x - c * x + s * y, s, c, y - s * x - c * y, zero, zero, one]
+    return torch.stack(rows, -1).reshape(-1, 3, 3)
+
+
+def move(M: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b 2 h w"]:
+    grid = pixel_grid(height, width, M).flatten(2)
+    return (M @ grid)[:, :2].reshape(-1, 2, height, width)
+
+
+def move_points(sparse: Depth, M: Float[Tensor, "b 3 3"]) -> Depth:
+    """Sparse points at their new nearest pixels; points that leave the image are gone, the nearer of two wins."""
+    b, _, height, width = sparse.shape
+    target = move(M, height, width).round().long()
+    x, y = target[:, 0], target[:, 1]
+    ok = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (sparse[:, 0] > 0)
+    n = torch.arange(b)[:, None, None].expand_as(x)
+    flat = (n * height + y) * width + x
+    out = torch.full((b * height * width,), math.inf)
+    out.scatter_reduce_(0, flat[ok], sparse[:, 0][ok], reduce="amin")
+    return torch.where(out.isinf(), torch.zeros_like(out), out).reshape(sparse.shape)

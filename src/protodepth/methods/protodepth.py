@@ -1,0 +1,78 @@
+"""ProtoDepth: the network is frozen, each new domain gets prototypes and a descriptor (Eq. 6-11)."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from protodepth.data.base import Domain
+from protodepth.descriptors import descriptor_loss
+from protodepth.losses import Objective
+from protodepth.methods.base import Fit, Method, methods
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import PrototypeConfig
+from protodepth.types import Batch, BatchPrediction, LossTerms, View
+
+
+@methods.register("protodepth")
+class ProtoDepthMethod(Method):
+    """One training run gives both settings: the descriptor loss (Eq. 9) has no gradient on A, P and W."""
+
+    name: ClassVar[str] = "protodepth"
+    Config: ClassVar[type] = PrototypeConfig
+
+    def __init__(self, model: ProtoDepth, objective: Objective, config: PrototypeConfig | None = None) -> None:
+        super().__init__(model, objective, config or model.config)
+
+    def begin_domain(self, domain: Domain, fit: Fit) -> None:
+        if domain.name not in self.model.domains:
+            self.model.add_domain(domain.name, config=self.config)
+        self.model.set_domain(domain.name)
+
+    def loss(self, batch: Batch, view: View) -> LossTerms:
+        out = self.model(view.batch)
+        depth, mask = view.undo(out.depth)
+        terms = self.objective(batch, depth, mask=mask, prior=out.context.get("prior"))
+        terms.update(self.descriptor_terms(out.descriptor))
+        return terms
+
+    def descriptor_terms(self, s: Tensor) -> LossTerms:
+        active = self.model.domain(str(self.model.active))
+        if not active.config.learn_descriptor:
+            return {}
+        names, R = self.model.descriptors()
+        others = R[[i for i, name in enumerate(names) if name != self.model.active]]
+        loss = descriptor_loss(s, active.descriptor, others, active.config.separation)
+        return {"descriptor": active.config.descriptor_weight * loss}
+
+    def end_domain(self, domain: Domain) -> None:
+        self.model.set_domain(None)
+
+    def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
+        """Incremental with a known name; a name not learned yet is the base network, None chooses by descriptor."""
+        if domain is not None and domain not in self.model.domains:
+            domain = "base"
+        return self.model.predict_batch(batch, domain)
+
+    def trainable_parameters(self) -> Iterator[nn.Parameter]:
+        return self.model.trainable_parameters()
+
+    def train(self, mode: bool) -> None:
+        self.model.train(mode)
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"domain.{n}.{k}": v for n in self.model.domains for k, v in self.model.domain(n).state_dict().items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for name in dict.fromkeys(key.split(".", 2)[1] for key in state if key.startswith("domain.")):
+            if name not in self.model.domains:
+                self.model.add_domain(name, config=self.config)
+            prefix = f"domain.{name}."
+            self.model.domain(name).load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+
+    def extra_parameters(self) -> int:
+        overhead = self.model.overhead()
+        return sum(overhead.domains.values()) + sum(overhead.descriptors.values())
+
+    def extra_bytes(self) -> int:
+        return 4 * self.extra_parameters()
