@@ -111,7 +111,24 @@ class Scene:
 
     @cached_property
     def shapes(self) -> Array:
-        return np.array([s.shape for s in self.solids], np.int64)
+        return np.array([int(s.shape) for s in self.solids], np.int64)
+
+    @cached_property
+    def geometry(self) -> Float[Array, "8 n"]:
+        """Centre, half sizes, cos and sin of yaw as rows, in single precision, for looking up by ray."""
+        return np.concatenate([self.centres.T, self.halves.T, self.turns.T]).astype(np.float32)
+
+    @cached_property
+    def surfaces(self) -> Float[Array, "10 n"]:
+        """First colour, second colour, scale, grain, grain scale and glow as rows."""
+        rows = [
+            (*m.colour, *m.second, m.scale, m.grain, m.grain_scale, m.glow) for m in (s.material for s in self.solids)
+        ]
+        return np.array(rows, np.float32).T.copy()
+
+    @cached_property
+    def patterns(self) -> Array:
+        return np.array([int(s.material.pattern) for s in self.solids], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +221,21 @@ def cast(scene: Scene, origin: Array, direction: Float[Array, "3 h w"], windows:
     solid = np.full(direction.shape[1:], -1, np.int16)
     direction = np.stack([_nonzero(d) for d in direction])
     inverse = 1 / direction
-    for n in range(len(scene.solids)):
+    for n, shape in enumerate(scene.shapes.tolist()):
         r0, r1, c0, c1 = (0, t.shape[0], 0, t.shape[1]) if windows is None else windows[n]
         if r0 >= r1 or c0 >= c1:
             continue
         part = (slice(r0, r1), slice(c0, c1))
-        found = _first(scene, n, origin, direction[:, *part], inverse[:, *part])
+        found = _first(scene, n, shape, origin, direction[:, *part], inverse[:, *part])
         nearer = found < t[part]
         np.copyto(t[part], found, where=nearer)
         np.copyto(solid[part], n, where=nearer)
     return Hits(t, solid)
 
 
-def _first(scene: Scene, n: int, origin: Array, direction: Array, inverse: Array) -> Array:
+def _first(scene: Scene, n: int, shape: int, origin: Array, direction: Array, inverse: Array) -> Array:
     """t at which the rays meet solid n, infinity where they do not."""
-    shape, offset = scene.shapes[n], origin - scene.centres[n]
+    offset = origin - scene.centres[n]
     if shape == Shape.PLANE:
         t = -float(offset[1]) * inverse[1]
         return np.where(t > NEAR, t, np.inf)

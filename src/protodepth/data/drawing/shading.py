@@ -7,6 +7,10 @@ import numpy as np
 from protodepth.data.drawing.raycast import OCTAVES, Array, Hits, Lamp, Light, Pattern, Scene, Shape
 from protodepth.types import Float
 
+# Plain integers: comparing arrays with members of an enumeration is slow.
+PLANE, CYLINDER, BALL = int(Shape.PLANE), int(Shape.CYLINDER), int(Shape.BALL)
+PLAIN, CHECK, BRICK, STRIPES, PLANKS, WINDOWS, ROAD, GOODS, RINGS = (int(p) for p in Pattern)
+
 
 @cache
 def _lattice() -> Float[Array, "65536"]:
@@ -84,86 +88,81 @@ def _check(u: Array, v: Array, soft: Array) -> Array:
 
 def _mix(pattern: int, u: Array, v: Array, soft: Array, salt: Array) -> Array:
     """How much of the second colour, in [0, 1]; u and v in units of the pattern's scale."""
-    if pattern == Pattern.CHECK:
+    if pattern == CHECK:
         return _check(u, v, soft)
-    if pattern == Pattern.BRICK:
+    if pattern == BRICK:
         return _brick(u, v, soft, salt)
-    if pattern == Pattern.STRIPES:
+    if pattern == STRIPES:
         return _gate(u, 0.5, soft)
-    if pattern == Pattern.PLANKS:
+    if pattern == PLANKS:
         return _planks(u, v, soft, salt)
-    if pattern == Pattern.WINDOWS:
+    if pattern == WINDOWS:
         return _gate(u, 0.55, soft) * _gate(v, 0.6, soft)
-    if pattern == Pattern.ROAD:
+    if pattern == ROAD:
         return _road(u, v, soft)
-    if pattern == Pattern.GOODS:
+    if pattern == GOODS:
         return _goods(u, v, soft, salt)
-    if pattern == Pattern.RINGS:
+    if pattern == RINGS:
         return _gate(np.sqrt(u * u + v * v), 0.5, soft)
     return np.zeros_like(u)
 
 
+def _dot(a: Array, b: Array) -> Array:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
 def _surface(scene: Scene, n: Array, point: Float[Array, "3 k"]) -> tuple[Array, Array, Array]:
     """Normal up to sign (3 k) and surface coordinates u, v in metres of points on solids ``n``."""
-    kind = point.dtype
-    x, y, z = point - scene.centres.astype(kind)[n].T
-    cos, sin = scene.turns.astype(kind)[n].T
-    local = np.stack([cos * x - sin * z, y, sin * x + cos * z])
-    half, shape = scene.halves.astype(kind)[n].T, scene.shapes[n]
-    axis = np.abs(local / half).argmax(0)
-    axis[shape == Shape.PLANE] = 1
-    normal = np.zeros_like(local)
-    columns = np.arange(len(n))
-    normal[axis, columns] = np.sign(local[axis, columns])
-    u = np.where(axis == 0, local[2], local[0])
-    v = np.where(axis == 1, local[2], local[1])
-    curved = ((shape == Shape.CYLINDER) & (np.hypot(local[0], local[2]) > 0.999 * half[0])) | (shape == Shape.BALL)
-    if curved.any():
-        tall = np.where(shape[curved] == Shape.BALL, local[1, curved], 0)
-        out = np.stack([local[0, curved], tall, local[2, curved]]) / half[0, curved]
-        normal[:, curved] = out
-        u[curved] = np.arctan2(out[0], -out[2]) * half[0, curved]
-        v[curved] = local[1, curved]
-    normal[:, shape == Shape.PLANE] = np.array([[0], [1], [0]], kind)
-    world = np.stack([cos * normal[0] + sin * normal[2], normal[1], cos * normal[2] - sin * normal[0]])
-    return world, u, v
+    cx, cy, cz, hx, hy, hz, cos, sin = (np.take(row, n) for row in scene.geometry)
+    shape = np.take(scene.shapes, n)
+    x, y, z = point[0] - cx, point[1] - cy, point[2] - cz
+    x, z = cos * x - sin * z, sin * x + cos * z
+    qx, qy, qz = np.abs(x / hx), np.abs(y / hy), np.abs(z / hz)
+    level = ((qy >= qx) & (qy >= qz)) | (shape == PLANE)
+    across = ~level & (qx >= qz)
+    u, v = np.where(across, z, x), np.where(level, z, y)
+    nx, ny, nz = across * np.sign(x), level * np.sign(y - (shape == PLANE)), ~(level | across) * np.sign(z)
+    curved = np.flatnonzero((shape == BALL) | ((shape == CYLINDER) & (x * x + z * z > 0.998 * hx * hx)))
+    if len(curved):
+        radius, ball = hx[curved], shape[curved] == BALL
+        nx[curved], nz[curved] = x[curved] / radius, z[curved] / radius
+        ny[curved] = ball * y[curved] / radius
+        u[curved] = np.arctan2(nx[curved], -nz[curved]) * radius
+        v[curved] = y[curved]
+    return np.stack([cos * nx + sin * nz, ny, cos * nz - sin * nx]), u, v
 
 
 def _albedo(scene: Scene, n: Array, u: Array, v: Array, footprint: Array) -> tuple[Array, Array]:
     """Colour (3 k) and glow (k) of surface points."""
-    kind = u.dtype
-    materials = [s.material for s in scene.solids]
-    scale = np.array([m.scale for m in materials], kind)[n]
-    pattern = np.array([m.pattern for m in materials])[n]
-    salt = n.astype(np.int32) * 13
-    mix = np.zeros_like(u)
-    soft = np.maximum(footprint / scale, 1e-4)
-    for p in np.unique(pattern):
-        if p != Pattern.PLAIN:
-            k = pattern == p
-            mix[k] = _mix(p, u[k] / scale[k], v[k] / scale[k], soft[k], salt[k])
-    first = np.array([m.colour for m in materials], kind)[n].T
-    second = np.array([m.second for m in materials], kind)[n].T
-    grain_scale = np.array([m.grain_scale for m in materials], kind)[n]
-    grain = np.array([m.grain for m in materials], kind)[n]
+    look = [np.take(row, n) for row in scene.surfaces]
+    first, second, (scale, grain, grain_scale, glow) = look[:3], look[3:6], look[6:]
+    pattern, salt = np.take(scene.patterns, n), (n * 13).astype(np.int32)
     grains = 1 + grain * fractal(u / grain_scale, v / grain_scale, footprint / grain_scale, salt)
-    glow = np.array([m.glow for m in materials], kind)[n]
-    panes = pattern == Pattern.WINDOWS
-    if panes.any():
-        lit = _cell(np.floor(u / scale).astype(np.int32), np.floor(v / scale).astype(np.int32), salt) < 0.4
-        glow = np.where(panes, glow * mix * lit, glow)
-        second = np.where(panes & ~lit, second * 0.35, second)
-    return np.maximum((first + (second - first) * mix) * grains, 0), glow
+    soft = np.maximum(footprint / scale, 1e-4)
+    u, v = u / scale, v / scale
+    mix = np.zeros_like(u)
+    for p in np.unique(scene.patterns).tolist():
+        k = np.flatnonzero(pattern == p)
+        if p != PLAIN and len(k):
+            mix[k] = _mix(p, u[k], v[k], soft[k], salt[k])
+    panes = np.flatnonzero(pattern == WINDOWS)
+    if len(panes):
+        cell = np.floor(u[panes]).astype(np.int32), np.floor(v[panes]).astype(np.int32)
+        lit = _cell(*cell, salt[panes]) < 0.4
+        glow[panes] *= mix[panes] * lit
+        for channel in second:
+            channel[panes] *= np.where(lit, 1, 0.35).astype(u.dtype)
+    return np.stack([np.maximum((a + (b - a) * mix) * grains, 0) for a, b in zip(first, second, strict=True)]), glow
 
 
 def _lamp(lamp: Lamp, point: Array, normal: Array) -> Array:
     """Strength of one lamp at each point."""
     to = np.array(lamp.position, point.dtype)[:, None] - point
-    distance = np.sqrt((to * to).sum(0)) + 1e-6
+    distance = np.sqrt(_dot(to, to)) + 1e-6
     to = to / distance
-    strength = np.maximum(0.75 * (to * normal).sum(0) + 0.25, 0) / (1 + (distance / lamp.reach) ** 2)
+    strength = np.maximum(0.75 * _dot(to, normal) + 0.25, 0) / (1 + (distance / lamp.reach) ** 2)
     if lamp.forward is not None:
-        along = -(to * np.array(lamp.forward, point.dtype)[:, None]).sum(0)
+        along = -_dot(to, np.array(lamp.forward, point.dtype))
         strength *= np.clip((along - lamp.cone) / (1 - lamp.cone) * 2, 0.04, 1)
     return strength
 
@@ -175,7 +174,7 @@ def _lit(light: Light, point: Array, normal: Array) -> Array:
     above, below = (np.array(c, kind)[:, None] for c in (light.above, light.below))
     total = below + (above - below) * up
     if any(light.sun):
-        facing = np.maximum((np.array(light.sun_direction, kind)[:, None] * normal).sum(0), 0)
+        facing = np.maximum(_dot(normal, np.array(light.sun_direction, kind)), 0)
         total = total + np.array(light.sun, kind)[:, None] * facing
     for lamp in light.lamps:
         total = total + np.array(lamp.colour, kind)[:, None] * _lamp(lamp, point, normal)
@@ -185,7 +184,7 @@ def _lit(light: Light, point: Array, normal: Array) -> Array:
 def _sky(light: Light, direction: Float[Array, "3 k"]) -> Array:
     """Colour of rays that hit nothing: a gradient with clouds that depend on the direction alone."""
     kind = direction.dtype
-    unit = direction / np.sqrt((direction * direction).sum(0))
+    unit = direction / np.sqrt(_dot(direction, direction))
     height = np.clip(-unit[1] * 2.5, 0, 1) ** 0.7
     zenith, horizon = (np.array(c, kind)[:, None] for c in light.sky)
     colour = horizon + (zenith - horizon) * height
@@ -203,22 +202,23 @@ def shade(
 ) -> Float[Array, "3 h w"]:
     """Linear colour of every ray; ``pixel`` is the angle between neighbouring rays (1 / focal length)."""
     light, kind = scene.light, direction.dtype
-    out = np.empty_like(direction)
-    seen = hits.solid >= 0
-    if not seen.all():
-        out[:, ~seen] = _sky(light, direction[:, ~seen])
-    n, t, d = hits.solid[seen].astype(np.intp), hits.t[seen], direction[:, seen]
+    out = np.empty_like(direction).reshape(3, -1)
+    rays, solid = direction.reshape(3, -1), hits.solid.ravel()
+    if (solid < 0).any():
+        empty = np.flatnonzero(solid < 0)
+        out[:, empty] = _sky(light, rays[:, empty])
+    seen = np.flatnonzero(solid >= 0)
+    n, t, d = solid[seen].astype(np.intp), hits.t.ravel()[seen], rays[:, seen]
     point = np.asarray(origin, kind)[:, None] + t * d
     normal, u, v = _surface(scene, n, point)
-    cosine = (normal * d).sum(0) / np.sqrt((d * d).sum(0))
+    cosine = _dot(normal, d) / np.sqrt(_dot(d, d))
     normal *= -np.sign(cosine)  # towards the viewer: planes and rooms have no outside
     footprint = t * kind.type(pixel) / np.sqrt(np.maximum(np.abs(cosine), 0.02))
     albedo, glow = _albedo(scene, n, u, v, footprint)
     colour = albedo * (_lit(light, point, normal) * (1 - glow) + glow)
     if light.haze:
-        far = np.sqrt(((point - np.array(light.eye, kind)[:, None]) ** 2).sum(0))
-        clear = np.exp(-light.haze * far)
+        away = point - np.array(light.eye, kind)[:, None]
         horizon = np.array(light.sky[1], kind)[:, None]
-        colour = horizon + (colour - horizon) * clear
+        colour = horizon + (colour - horizon) * np.exp(-light.haze * np.sqrt(_dot(away, away)))
     out[:, seen] = colour
-    return out
+    return out.reshape(direction.shape)
