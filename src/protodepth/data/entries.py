@@ -3,8 +3,9 @@
 An entry names files, not pixels, so that a dataset of 100,000 frames costs a memory-mapped text file and one array
 of offsets.  Keys: ``id``, ``image`` (a picture; with ``"triplet": true`` three frames side by side), ``neighbours``
 (pictures), ``poses`` (16 numbers each, g_{tau t}), ``K`` (9 numbers, for the frame after resize and crop), ``sparse``
-or ``dense`` (depth; dense is thinned by the sampler), ``truth``.  A reference ``file#inside`` lies in a container
-file (.sens, .mat, .parquet) that the dataset knows how to open.
+or ``dense`` (depth; dense is thinned by the sampler), ``truth``, ``crop`` (top, left, height, width; else the reader's).
+A reference ``file#inside`` lies in a container file (.sens, .mat, .parquet) that the dataset knows how to open; ``@/file``
+is a derived file beside the manifest.
 """
 
 import hashlib
@@ -118,6 +119,7 @@ class FrameReader:
     crop: tuple[int, int, int, int] | None = None  # (top, left, height, width) of images and depth
     max_depth: float | None = None  # metres; farther values count as no measurement (sky)
     container: Container | None = None
+    derived: Path | None = None  # folder of ``@/`` references; depth there is always in unit kitti
 
     def describe(self) -> dict[str, Any]:
         """What a run record keeps of the reader."""
@@ -132,6 +134,9 @@ class FrameReader:
         }
 
     def __call__(self, entry: Entry) -> Frame:
+        if "crop" in entry:
+            top, left, height, width = entry["crop"]
+            return replace(self, crop=(top, left, height, width))({k: v for k, v in entry.items() if k != "crop"})
         image, neighbours = self._pictures(entry)
         K = np.asarray(entry["K"], np.float32).reshape(3, 3)
         size = (image.shape[0], image.shape[1])
@@ -175,6 +180,8 @@ class FrameReader:
         return frames.read_image(path)
 
     def _locate(self, ref: str) -> tuple[Path, str | None]:
+        if ref.startswith("@/") and self.derived is not None:
+            return self.derived / ref[2:], None
         if self.container is not None and "#" in ref:
             name, inside = ref.rsplit("#", 1)
             return self.root / name, inside
@@ -185,7 +192,8 @@ class FrameReader:
         if inside is not None and self.container is not None:
             depth = self.container.depth(path, inside, K, size)
         else:
-            depth = frames.read_depth(path, "metres" if path.suffix == ".npy" else unit)
+            unit = "metres" if path.suffix == ".npy" else "kitti" if ref.startswith("@/") else unit
+            depth = frames.read_depth(path, unit)
         depth = self._cut(depth) if depth.shape != size else depth
         if depth.shape != size:
             have, need = f"{depth.shape[1]}x{depth.shape[0]}", f"{size[1]}x{size[0]}"

@@ -42,6 +42,7 @@ class Settings:
     poses: str | None = None  # default: poses.txt if there
     pose_convention: Literal["camera_to_world", "world_to_camera", "opengl"] = "camera_to_world"
     skip_static: bool = True
+    exclude: tuple[str, ...] = ()  # ids of frames not to use
     splits: tuple[float, float, float] = (0.7, 0.1, 0.2)  # train, val, test: blocks of time in this order
     gap: int | None = pydantic.Field(None, ge=0)  # frames between blocks; default: twice the stride, at least 2 %
 
@@ -76,25 +77,24 @@ class Layout:
     dense: bool  # depth is dense and will be thinned
     truths: dict[str, Path]
     intrinsics: dict[str, Path] | np.ndarray  # one file per frame, or one matrix for all
-    poses: Path | None
+    poses: np.ndarray | None  # n 4 4, camera-to-world, NaN where lost
     faults: dict[str, str] = field(default_factory=dict)  # id -> why the frame is not used
 
     def calibration(self, frame: str) -> np.ndarray:
         K = self.intrinsics
         return K if isinstance(K, np.ndarray) else cameras.read_intrinsics(K[frame])
 
-    def read_poses(self, convention: str) -> np.ndarray | None:
-        """Camera-to-world poses of ``ids``, NaN where lost."""
-        if self.poses is None:
-            return None
-        poses = cameras.read_poses(self.poses, self.ids)
-        if convention == "world_to_camera":
-            return np.stack([cameras.inverse(p) for p in poses])
-        return poses @ np.diag([1.0, -1.0, -1.0, 1.0]) if convention == "opengl" else poses
+
+def read_layout_poses(path: Path, ids: Sequence[str], convention: str) -> np.ndarray:
+    """Camera-to-world poses of the frames, NaN where lost, from a file in the named convention."""
+    poses = cameras.read_poses(path, ids)
+    if convention == "world_to_camera":
+        return np.stack([cameras.inverse(p) for p in poses])
+    return poses @ np.diag([1.0, -1.0, -1.0, 1.0]) if convention == "opengl" else poses
 
 
 def find_layout(folder: Path, settings: Settings) -> Layout:
-    """Look at the folder's names; read no pixels."""
+    """Look at the folder's names, intrinsics and poses; read no pixels."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: a recording has image/, sparse/ or depth/, and intrinsics.txt")
     images = _files(folder, settings.image, frames.IMAGE_SUFFIXES)
@@ -118,7 +118,7 @@ def find_layout(folder: Path, settings: Settings) -> Layout:
         dense=not sparse,
         truths=truths,
         intrinsics=_find_intrinsics(folder, settings.intrinsics),
-        poses=poses if poses.exists() else None,
+        poses=read_layout_poses(poses, tuple(images), settings.pose_convention) if poses.exists() else None,
     )
 
 
@@ -159,11 +159,11 @@ def frame_fault(layout: Layout, frame: str) -> str | None:
     return None if len(sizes) == 1 else f"image and depth differ in size: {sorted(sizes)}"
 
 
-def find_faults(layout: Layout) -> Layout:
-    """The layout with every unusable frame named; more than 5 % of them stops."""
+def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
+    """The layout with every unusable frame named; more than 5 % of them, besides those excluded, stops."""
     with ThreadPoolExecutor(8) as pool:
         found = zip(layout.ids, pool.map(partial(frame_fault, layout), layout.ids), strict=True)
-        faults = {frame: why for frame, why in found if why}
+        faults = {frame: why for frame, why in found if why and frame not in exclude}
     if len(faults) > MAX_BAD * len(layout.ids):
         some = "\n  ".join(f"{frame}: {why}" for frame, why in list(faults.items())[:5])
         raise DataError(
@@ -174,15 +174,18 @@ def find_faults(layout: Layout) -> Layout:
     if faults:
         first = ": ".join(next(iter(faults.items())))
         logger.warning("%s: %d of %d frames left out (%s ...)", layout.root, len(faults), len(layout.ids), first)
-    return replace(layout, faults=faults)
+    return replace(layout, faults={**faults, **dict.fromkeys(exclude, "excluded in recording.toml")})
 
 
 def some_of(items: Sequence[str], count: int) -> list[str]:
     return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, count).astype(int))] if items else []
 
 
-def motion_pairs(layout: Layout, poses: np.ndarray, stride: int, count: int = 6) -> list[motion.Pair]:
+def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pair]:
     """A few pairs of frames with both poses: image, neighbour, stored depth numbers, two poses, K."""
+    poses = layout.poses
+    if poses is None:
+        return []
     good = list(range(len(layout.ids) - stride))
     good = [i for i in good if not {layout.ids[i], layout.ids[i + stride]} & layout.faults.keys()]
     good = [i for i in good if np.isfinite(poses[i]).all() and np.isfinite(poses[i + stride]).all()]
@@ -197,12 +200,12 @@ def motion_pairs(layout: Layout, poses: np.ndarray, stride: int, count: int = 6)
 
 
 def find_unit(
-    layout: Layout, summary: frames.DepthSummary, poses: np.ndarray | None, depth_range: tuple[float, float] | None
+    layout: Layout, summary: frames.DepthSummary, depth_range: tuple[float, float] | None = None
 ) -> tuple[str, str]:
     """(unit, how it is known) when nothing was declared: by warping with the poses, else by the values."""
-    if poses is not None and not summary.floating:
+    if layout.poses is not None and not summary.floating:
         stride = max(1, min(5, len(layout.ids) // 4))
-        found = motion.best_unit(motion_pairs(layout, poses, stride), {u: frames.UNITS[u] for u in ("kitti", "mm")})
+        found = motion.best_unit(motion_pairs(layout, stride), {u: frames.UNITS[u] for u in ("kitti", "mm")})
         if found:
             errors = ", ".join(f"{255 * error:.1f} as {unit}" for unit, error in found[1].items())
             return found[0], f"the poses warp the images best with it (grey levels of error: {errors})"

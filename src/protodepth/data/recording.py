@@ -40,7 +40,6 @@ class Recording:
     layout: Layout
     settings: Settings
     stride: int
-    poses: np.ndarray | None
     still: np.ndarray  # per frame: no parallax to either neighbour
     notes: tuple[str, ...]
     everything: EntryFrames
@@ -50,17 +49,23 @@ class Recording:
         """Open a folder.  ``given`` are fields of Settings and win over recording.toml."""
         folder = Path(path)
         settings = read_settings(folder, **given)
-        layout = find_faults(find_layout(folder, settings))
+        return cls.from_layout(find_layout(folder, settings), settings, depth_range=depth_range)
+
+    @classmethod
+    def from_layout(
+        cls, layout: Layout, settings: Settings, *, depth_range: tuple[float, float] | None = None
+    ) -> "Recording":
+        """Decide what the settings leave open: bad frames, unit, sampler, stride, frames that stand still."""
+        layout = find_faults(layout, settings.exclude)
         usable = [i for i in layout.ids if i not in layout.faults]
         _check_calibration(layout, usable[0])
-        poses = layout.read_poses(settings.pose_convention)
         summary = frames.summarise([layout.depths[i] for i in some_of(usable, 8)])
         layout, notes = _sparse_or_dense(layout, settings, summary.density)
-        settings, more = _settle(layout, settings, summary, poses, depth_range)
+        settings, more = _settle(layout, settings, summary, depth_range)
         scale = frames.UNITS[settings.depth_unit or "metres"]
-        stride, still, how = _motion(layout, settings, poses, summary.middle / scale)
+        stride, still, how = _motion(layout, settings, summary.middle / scale)
         reader = FrameReader(
-            root=folder,
+            root=layout.root,
             unit=settings.depth_unit or "metres",
             truth_unit=settings.truth_unit,
             sampler=settings.sample,
@@ -69,7 +74,7 @@ class Recording:
             truth_without_input=layout.dense,
         )
         everything = EntryFrames(EntryTable.pack(_entry(layout, i) for i in usable), reader)
-        return cls(layout, settings, stride, poses, still, (*notes, *more, how), everything)
+        return cls(layout, settings, stride, still, (*notes, *more, how), everything)
 
     def __len__(self) -> int:
         return len(self.everything)
@@ -134,10 +139,11 @@ class Recording:
         around = (trio[0], trio[2])
         images = [_relative(self.layout.images[self.layout.ids[j]], self.layout.root) for j in around]
         entry = {**_entry(self.layout, self.layout.ids[i]), "neighbours": images}
-        if self.poses is not None:
-            if not np.isfinite(self.poses[list(trio)]).all():
+        poses = self.layout.poses
+        if poses is not None:
+            if not np.isfinite(poses[list(trio)]).all():
                 return None
-            entry["poses"] = [cameras.relative_pose(self.poses[i], self.poses[j]).ravel().tolist() for j in around]
+            entry["poses"] = [cameras.relative_pose(poses[i], poses[j]).ravel().tolist() for j in around]
         return entry
 
 
@@ -170,17 +176,13 @@ def _sparse_or_dense(layout: Layout, settings: Settings, density: float) -> tupl
 
 
 def _settle(
-    layout: Layout,
-    settings: Settings,
-    summary: frames.DepthSummary,
-    poses: np.ndarray | None,
-    depth_range: tuple[float, float] | None,
+    layout: Layout, settings: Settings, summary: frames.DepthSummary, depth_range: tuple[float, float] | None
 ) -> tuple[Settings, list[str]]:
     """Fill in the unit and the sampler where nothing was said, and say it aloud."""
     chosen: dict[str, Any] = {}
     notes = []
     if settings.depth_unit is None:
-        chosen["depth_unit"], why = find_unit(layout, summary, poses, depth_range)
+        chosen["depth_unit"], why = find_unit(layout, summary, depth_range)
         notes.append(f"depth unit not declared, read as {chosen['depth_unit']}: {why}")
     if layout.dense and settings.sample is None:
         chosen["sample"] = DEFAULT_SAMPLER
@@ -190,10 +192,11 @@ def _settle(
     return (Settings(**{**asdict(settings), **chosen}) if chosen else settings), notes
 
 
-def _motion(layout: Layout, settings: Settings, poses: np.ndarray | None, depth: float) -> tuple[int, np.ndarray, str]:
+def _motion(layout: Layout, settings: Settings, depth: float) -> tuple[int, np.ndarray, str]:
     """(stride, which frames stand still, how the stride was chosen)."""
     first = next(i for i in layout.ids if i not in layout.faults)
     focal = layout.calibration(first)[0, 0] / frames.image_size(layout.images[first])[1]
+    poses = layout.poses
     if poses is not None:
         stride = settings.stride or motion.choose_stride(poses, focal, depth)
         how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"

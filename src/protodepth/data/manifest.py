@@ -1,0 +1,307 @@
+"""From a dataset's files to a Domain, directly or through a manifest that ``data prepare`` wrote.
+
+A dataset module registers one function, root and options -> ``Scan``: where its frames are, how to read them and how
+many are known to exist.  ``Scan.domain()`` opens it at once; ``prepare`` keeps the entries as JSON lines
+(``train.jsonl``, ``val.jsonl``, ``test.jsonl``, ``manifest.json``; no copied images) and the derived depth maps.
+"""
+
+import importlib
+import inspect
+import json
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pydantic
+
+from protodepth.checkpoint import write_bytes, write_json
+from protodepth.data import frames
+from protodepth.data.base import Domain, EvalRules, datasets
+from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
+from protodepth.errors import DataError, UnknownNameError
+from protodepth.registry import Registry
+
+logger = logging.getLogger("protodepth")
+
+SPLITS = ("train", "val", "test")
+INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
+MAX_BAD = 0.05
+FORMAT = 1
+Progress = Callable[[str, int, int], None]  # (what, done, total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """What a dataset's folder holds.  ``splits`` gives the entries anew at each call."""
+
+    name: str
+    reader: FrameReader
+    rules: EvalRules
+    splits: Mapping[str, Callable[[], Iterable[Entry]]]
+    expected: Mapping[str, int] = field(default_factory=dict)  # counts that are published
+    options: Mapping[str, Any] = field(default_factory=dict)
+    derive: tuple[str, ...] = ()  # depth that ``prepare`` writes out because it is slow to make: "sparse", "truth"
+
+    def domain(self, *, withhold: float = 0.0) -> Domain:
+        """The Domain, with entries packed in memory (about 300 bytes a frame)."""
+        tables = {s: EntryTable.pack(self.splits[s]()) if s in self.splits else EntryTable.pack([]) for s in SPLITS}
+        return _domain(self, tables, withhold)
+
+    def counts_note(self, counts: Mapping[str, int]) -> str | None:
+        """A sentence where a split does not have the number of frames it is known to have."""
+        wrong = [f"{s} has {counts[s]} of {n} known frames" for s, n in self.expected.items() if counts.get(s) != n]
+        return f"{self.name}: {'; '.join(wrong)}" if wrong else None
+
+
+def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float) -> Domain:
+    reader = replace(scan.reader, withhold=withhold) if withhold else scan.reader
+    parts = {s: EntryFrames(tables[s], reader) for s in SPLITS}
+    counts = {s: len(parts[s]) for s in SPLITS}
+    if not any(counts.values()):
+        raise DataError(
+            f"no frames of {scan.name} found under {reader.root}: see docs/datasets.md for the expected folders"
+        )
+    note = scan.counts_note(counts)
+    if note:
+        logger.warning("%s (a part of the download, or another selection?)", note)
+    identity = {
+        "dataset": scan.name,
+        **reader.describe(),
+        "options": dict(scan.options),
+        "frames": counts,
+        "expected": dict(scan.expected),
+        "entries": digest(*parts.values()),
+        "notes": (note,) if note else (),
+    }
+    return Domain(name=scan.name, rules=scan.rules, identity=identity, **parts)
+
+
+scans: Registry[Callable[..., Scan]] = Registry("dataset")
+
+
+def register_scan(name: str) -> Callable[[Callable[..., Scan]], Callable[..., Scan]]:
+    """Register ``scan(root, *, option=...)`` both for ``prepare`` and as the data source ``name:root?option=value``."""
+
+    def add(scan: Callable[..., Scan]) -> Callable[..., Scan]:
+        scans.register(name)(scan)
+        datasets.register(name)(partial(_open_scan, name, scan))
+        return scan
+
+    return add
+
+
+def _open_scan(name: str, scan: Callable[..., Scan], argument: str, **options: Any) -> Domain:
+    root, _, query = argument.partition("?")
+    options = {**dict(parse_qsl(query, keep_blank_values=True)), **{k: v for k, v in options.items() if v is not None}}
+    withhold = float(options.pop("withhold", 0.0))
+    return call_scan(name, scan, Path(root), options).domain(withhold=withhold)
+
+
+def call_scan(name: str, scan: Callable[..., Scan], root: Path, options: Mapping[str, Any]) -> Scan:
+    """Call a scan with options from text: converted by its annotations, unknown ones refused with the choices."""
+    known = [p for p in inspect.signature(scan).parameters if p != "root"]
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of {name}", option, (*known, "withhold"))
+    if not root.exists():
+        raise DataError(
+            f"{root} does not exist: give the folder that holds {name} (docs/datasets.md says how it looks)"
+        )
+    try:
+        return pydantic.validate_call(config=pydantic.ConfigDict(arbitrary_types_allowed=True))(scan)(root, **options)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise DataError(f"{name}: option {where!r} {first['msg'].lower()}, got {first['input']!r}") from None
+
+
+def held_out(key: str, share: float) -> bool:
+    """Whether a sequence belongs to the validation part: a fixed draw by its name, the same everywhere."""
+    return zlib.crc32(key.encode()) % 1000 < round(share * 1000)
+
+
+def triplets(refs: list[str], step: int, first: int = 0, last: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """(number, [before, after]) of every frame that has both neighbours ``step`` away, without the given ends."""
+    for i in range(max(step, first), len(refs) - max(step, last)):
+        yield i, [refs[i - step], refs[i + step]]
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What ``prepare`` did."""
+
+    out: Path
+    counts: dict[str, int]
+    derived: int  # depth maps written in this call
+    reused: int  # depth maps of an earlier call
+    bad: dict[str, str]  # frame -> why it was left out
+
+
+def prepare(
+    dataset: str,
+    raw: str | Path,
+    out: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Write the manifest of a dataset: ``prepare("kitti", "/data/kitti", "kitti_manifest")``.
+
+    Depth maps that are slow to make (sampled corners, accumulated scans) are written once; a second call takes up where
+    the first stopped.  ``workers`` processes share that work.  More than 5 % bad frames stop it.
+    """
+    scan = call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
+    folder = Path(out)
+    _check_same_request(folder, _request(scan))
+    counts, bad, tally = {}, {}, [0, 0]
+    for split in SPLITS:
+        entries = list(scan.splits[split]()) if split in scan.splits else []
+        lines = []
+        for n, (entry, why, made, kept) in enumerate(_derive_all(scan, folder, split, entries, workers)):
+            if progress:
+                progress(f"{dataset} {split}", n + 1, len(entries))
+            tally = [tally[0] + made, tally[1] + kept]
+            if why:
+                bad[f"{split}/{entry['id']}"] = why
+            else:
+                lines.append(json.dumps(entry, separators=(",", ":")))
+        _check_share(dataset, split, bad, len(entries))
+        write_bytes(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+        counts[split] = len(lines)
+    write_json(folder / "manifest.json", {**_request(scan), "counts": counts, "bad": bad, "reader": _reader_json(scan)})
+    return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad)
+
+
+def _scan_function(dataset: str) -> Callable[..., Scan]:
+    from protodepth.data.open import BUILT_IN
+
+    if dataset in BUILT_IN:
+        importlib.import_module(BUILT_IN[dataset])
+    return scans.get(dataset)
+
+
+def _request(scan: Scan) -> dict[str, Any]:
+    """What was asked for: two calls with the same request may share derived files."""
+    rules = asdict(scan.rules)
+    options = {k: str(v) if isinstance(v, Path) else v for k, v in scan.options.items()}
+    return json.loads(
+        json.dumps(
+            {
+                "format": FORMAT,
+                "dataset": scan.name,
+                "root": str(scan.reader.root.resolve()),
+                "options": options,
+                "rules": rules,
+                "expected": dict(scan.expected),
+                "derive": list(scan.derive),
+            }
+        )
+    )
+
+
+def _check_same_request(folder: Path, request: Mapping[str, Any]) -> None:
+    marker = folder / "prepare.json"
+    if marker.exists():
+        before = json.loads(marker.read_text())
+        if before != request:
+            changed = sorted(k for k in request if before.get(k) != request[k])
+            raise DataError(f"{folder} was prepared with other settings ({', '.join(changed)}): choose another folder")
+    else:
+        write_json(marker, request)
+
+
+def _check_share(dataset: str, split: str, bad: Mapping[str, str], total: int) -> None:
+    mine = {k: v for k, v in bad.items() if k.startswith(f"{split}/")}
+    if len(mine) > MAX_BAD * total:
+        some = "\n  ".join(f"{k}: {v}" for k, v in list(mine.items())[:5])
+        raise DataError(f"{dataset} {split}: {len(mine)} of {total} frames are bad (limit {MAX_BAD:.0%}):\n  {some}")
+
+
+Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps written, maps reused
+
+
+def _derive_all(scan: Scan, folder: Path, split: str, entries: list[Entry], workers: int) -> Iterator[Derived]:
+    work = partial(_derive, scan.reader, scan.derive, folder, split)
+    with ExitStack() as stack:
+        if workers and scan.derive:
+            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("spawn")))
+            yield from pool.map(work, entries, chunksize=8)
+        else:
+            yield from map(work, entries)
+
+
+def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, split: str, entry: Entry) -> Derived:
+    """The entry with its slow depth maps replaced by files; it is read only when one of them is missing."""
+    wanted = {what: f"{what}/{split}/{entry['id']}.png" for what in derive if _is_slow(entry, what)}
+    missing = [what for what, name in wanted.items() if not (folder / name).exists()]
+    if missing:
+        try:
+            frame = reader({k: v for k, v in entry.items() if k not in ("neighbours", "poses")})
+        except DataError as error:
+            return entry, str(error), 0, 0
+        made = {"sparse": frame.sparse_depth, "truth": frame.ground_truth}
+        for what in missing:
+            depth = made[what]
+            if depth is not None:
+                frames.write_depth(folder / wanted[what], depth)
+    changed = {**entry, **{what: f"@/{name}" for what, name in wanted.items()}}
+    changed.pop("dense", None) if {"sparse", "truth"} <= wanted.keys() else None
+    return changed, None, len(missing), len(wanted) - len(missing)
+
+
+def _is_slow(entry: Entry, what: str) -> bool:
+    return what == "sparse" or what in entry or "dense" in entry
+
+
+def _reader_json(scan: Scan) -> dict[str, Any]:
+    keep = asdict(replace(scan.reader, container=None))
+    keep.update(root=str(scan.reader.root.resolve()), derived=None, container=None)
+    return keep
+
+
+def load_manifest(folder: str | Path, *, root: str | Path | None = None, withhold: float = 0.0) -> Domain:
+    """The Domain of a prepared folder.  ``root`` says where the raw files are now, if they moved."""
+    folder = Path(folder)
+    try:
+        meta = json.loads((folder / "manifest.json").read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder}/manifest.json cannot be read ({error}): run protodepth data prepare again") from None
+    if meta.get("format") != FORMAT:
+        raise DataError(f"{folder} has manifest format {meta.get('format')}, expected {FORMAT}: prepare it again")
+    module = importlib.import_module(_module_of(meta["dataset"]))
+    container: Container | None = getattr(module, "CONTAINER", None)
+    stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["reader"].items()}
+    stored.update(root=Path(root) if root else Path(stored["root"]), derived=folder, container=container)
+    rules: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["rules"].items()}
+    scan = Scan(
+        name=meta["dataset"],
+        reader=FrameReader(**stored),
+        rules=EvalRules(**rules),
+        splits={},
+        expected=meta["expected"],
+        options=meta["options"],
+    )
+    return _domain(scan, {s: EntryTable.open(folder / f"{s}.jsonl") for s in SPLITS}, withhold)
+
+
+def _module_of(dataset: str) -> str:
+    from protodepth.data.open import BUILT_IN
+
+    return BUILT_IN.get(dataset) or _scan_function(dataset).__module__
+
+
+@datasets.register("manifest")
+def _source(argument: str, **options: Any) -> Domain:
+    return load_manifest(argument, **{k: v for k, v in options.items() if v is not None})
