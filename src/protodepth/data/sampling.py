@@ -1,8 +1,12 @@
 """Sparse points from dense depth, as sensors and visual odometry leave them.  Pure functions, seeded by the caller."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image as Picture
 from scipy import ndimage
 
 from protodepth.errors import DataError, UnknownNameError
@@ -15,7 +19,8 @@ Sample = Callable[..., np.ndarray]
 def luminance(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
     """Grey values in [0, 1] of a uint8 or float image."""
     scale = 255.0 if image.dtype == np.uint8 else 1.0
-    return image[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114]) / scale
+    red, green, blue = (image[..., c].astype(np.float64) for c in range(3))
+    return (0.299 * red + 0.587 * green + 0.114 * blue) / scale
 
 
 def harris_response(grey: Float[np.ndarray, "h w"], sigma: float = 1.0, k: float = 0.04) -> Float[np.ndarray, "h w"]:
@@ -123,19 +128,107 @@ def lines(
     return scan_lines(depth, count, rng)
 
 
-SAMPLERS: Mapping[str, Sample] = {"harris": harris, "harris_grid": harris_grid, "uniform": uniform, "lines": lines}
+def harris_uncle(
+    image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """The points of the published NYUv2 preparation: the 30 000 LOWEST Harris responses, thinned to ``count`` by k-means.
+
+    The published script sorts upwards and so takes strong edges (negative responses), not corners.  Its seed is 1 whatever
+    the frame; ``rng`` is not used.
+    """
+    del rng
+    _check(image, depth, count)
+    cv2 = _opencv("harris_uncle")
+    response = cv2.cornerHarris(luminance(image).astype(np.float32) * 255, blockSize=5, ksize=3, k=0.04)
+    response[depth <= 0] = 0.0
+    lowest = np.argsort(response, axis=None, kind="stable")[:30_000]
+    points = np.stack(np.unravel_index(lowest, depth.shape), 1)
+    rows, columns = _cluster(points, min(count, len(points))).astype(np.int64).T
+    return _keep(np.maximum(depth, 0), rows, columns)
+
+
+def _cluster(points: Float[np.ndarray, "n 2"], count: int) -> Float[np.ndarray, "k 2"]:
+    try:
+        from sklearn.cluster import MiniBatchKMeans
+    except ImportError:
+        raise DataError("the sampler harris_uncle needs scikit-learn: pip install 'protodepth[data]'") from None
+    means = MiniBatchKMeans(n_clusters=count, max_iter=2, n_init=1, random_state=1, reassignment_ratio=1e-11)
+    return means.fit(points).cluster_centers_
+
+
+def fast(
+    image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """Depth at ``count`` FAST corners (threshold 1, no suppression) drawn evenly: the published ScanNet preparation."""
+    _check(image, depth, count)
+    cv2 = _opencv("fast")
+    grey = np.rint(luminance(image) * 255).astype(np.uint8)
+    found = cv2.FastFeatureDetector_create(threshold=1, nonmaxSuppression=False).detect(grey)
+    points = np.array([p.pt for p in found], np.int64).reshape(-1, 2)
+    points = points[depth[points[:, 1], points[:, 0]] > 0]
+    columns, rows = points[rng.permutation(len(points))[:count]].T
+    return _keep(depth, rows, columns)
+
+
+def _opencv(sampler: str) -> Any:
+    try:
+        import cv2
+    except ImportError:
+        raise DataError(f"the sampler {sampler} needs OpenCV: pip install 'protodepth[data]'") from None
+    return cv2
+
+
+def lidar_pattern(depth: Float[np.ndarray, "h w"], pattern: Float[np.ndarray, "ph pw"]) -> Float[np.ndarray, "h w"]:
+    """Depth where a real scan has points, its pixel coordinates scaled to this image's size.
+
+    >>> scan = np.zeros((4, 6)); scan[1, 2] = 7.0
+    >>> np.argwhere(lidar_pattern(np.ones((8, 12)), scan) > 0).tolist()
+    [[2, 4]]
+    """
+    rows, columns = np.nonzero(pattern > 0)
+    height, width = depth.shape
+    rows, columns = rows * height // pattern.shape[0], columns * width // pattern.shape[1]
+    return _keep(np.maximum(depth, 0), rows, columns)
+
+
+@lru_cache(maxsize=8)
+def _pattern_sampler(folder: Path) -> Sampler:
+    """A sampler that takes the pattern of one real scan, drawn by the seed from the PNG files under ``folder``."""
+    files = sorted(folder.rglob("*.png"))
+    if not files:
+        raise DataError(f"lidar_pattern:{folder} has no PNG files: give a folder of KITTI velodyne_raw maps")
+
+    def sampler(image: np.ndarray, depth: np.ndarray, seed: int) -> np.ndarray:
+        _check(image, depth, 1)
+        with Picture.open(files[np.random.default_rng(seed).integers(len(files))], formats=("PNG",)) as picture:
+            return lidar_pattern(depth, np.asarray(picture))
+
+    return sampler
+
+
+SAMPLERS: Mapping[str, Sample] = {
+    "harris": harris,
+    "harris_grid": harris_grid,
+    "harris_uncle": harris_uncle,
+    "fast": fast,
+    "uniform": uniform,
+    "lines": lines,
+    "scan_lines": lines,
+}
 
 
 def parse_sampler(text: str) -> Sampler:
-    """The sampler written as ``name:count``, as a function of (image, depth, seed).
+    """The sampler written as ``name:count``, or ``lidar_pattern:folder``, as a function of (image, depth, seed).
 
     >>> sampler = parse_sampler("uniform:5")
     >>> int((sampler(np.zeros((4, 6, 3)), np.ones((4, 6)), 0) > 0).sum())
     5
     """
     name, colon, number = text.partition(":")
+    if name == "lidar_pattern" and number:
+        return _pattern_sampler(Path(number))
     if name not in SAMPLERS:
-        raise UnknownNameError("sampler", name, tuple(SAMPLERS))
+        raise UnknownNameError("sampler", name, (*SAMPLERS, "lidar_pattern"))
     if not colon or not number.isdigit() or int(number) < 1:
         raise DataError(
             f"a sampler is written name:count with a whole count of at least 1, for example harris:1500; got {text!r}"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from protodepth.data.drawing.raycast import Colour, Lamp, Light, Material, Pattern, Scene, Vector
-from protodepth.data.drawing.stage import STEEL, WOOD, Rng, Stage
+from protodepth.data.drawing.stage import RUBBER, STEEL, WOOD, Rng, Stage
 
 WARM: tuple[Colour, ...] = ((0.80, 0.62, 0.40), (0.78, 0.48, 0.32), (0.82, 0.72, 0.50), (0.66, 0.36, 0.26))
 CLOTH: tuple[Colour, ...] = ((0.62, 0.18, 0.12), (0.74, 0.50, 0.16), (0.38, 0.40, 0.18), (0.55, 0.28, 0.30))
@@ -53,37 +53,42 @@ def _chest(s: Stage, x: float, z: float) -> None:
     s.stand(x, z, (s.span(0.4, 0.9), s.span(0.4, 0.9), s.span(0.3, 0.5)), WOOD, yaw=s.span(-0.4, 0.4))
 
 
+def _darker(colour: Colour, factor: float) -> Colour:
+    return colour[0] * factor, colour[1] * factor, colour[2] * factor
+
+
+def _pictures(s: Stage, side: float, front: float) -> None:
+    """Framed pictures on the front wall and on both side walls."""
+    for x in (-0.6 * side, 0.4 * side):
+        w, y = s.span(0.4, 0.7), s.span(-1.5, -1.2)
+        canvas = Material(s.pick(CLOTH, 0.2), s.pick(WARM, 0.2), Pattern.GOODS, s.span(0.1, 0.2), 0.5, 0.1)
+        s.box((x, y - 0.55, front - 0.03), (x + w, y, front), WOOD)
+        s.box((x + 0.05, y - 0.5, front - 0.05), (x + w - 0.05, y - 0.05, front - 0.03), canvas)
+    for wall in (-side, side):
+        z = s.span(0.6, front - 1.2)
+        canvas = Material(s.pick(CLOTH), (0.9, 0.8, 0.5), Pattern.RINGS, s.span(0.12, 0.25), 0.4, 0.1)
+        s.box((wall - 0.04, -1.8, z), (wall + 0.04, -1.1, z + 0.8), canvas)
+
+
 def room(rng: Rng, eye: Vector) -> Scene:
     """A furnished living room: warm colours, wallpaper, wooden floor, soft light from above."""
     s = Stage(rng)
-    side, front, height = s.span(1.5, 2.3), s.span(2.8, 4.3), s.span(2.4, 2.8)
+    side, front, height = s.span(1.5, 2.3), s.span(2.6, 4.3), s.span(2.4, 2.8)
     paper = (Pattern.STRIPES, Pattern.CHECK, Pattern.BRICK)[rng.integers(3)]
+    colour = s.pick(WARM)
+    wall = Material(colour, _darker(colour, s.span(0.6, 0.8)), paper, s.span(0.14, 0.26), 0.3, 0.3)
     s.plane(0.0, Material((0.62, 0.40, 0.20), (0.36, 0.20, 0.09), Pattern.PLANKS, s.span(0.12, 0.18), 0.5, 0.3))
-    s.plane(-height, Material((0.85, 0.76, 0.62), (0.78, 0.68, 0.52), Pattern.CHECK, 0.5, 0.25, 0.4))
-    s.room(
-        (-side, -height - 1, -1.6),
-        (side, 1.0, front),
-        Material(s.pick(WARM), s.pick(WARM), paper, s.span(0.16, 0.3), 0.45, 0.35),
-    )
-    s.stand(
-        s.span(-0.4, 0.4),
-        s.span(1.6, 2.4),
-        (1.6, 0.012, 1.1),
-        Material(s.pick(CLOTH), s.pick(WARM), Pattern.CHECK, 0.18, 0.4, 0.1),
-    )
-    for x in np.linspace(-side + 0.45, side - 0.45, 4):
+    s.plane(-height, Material((0.85, 0.76, 0.62), (0.74, 0.63, 0.47), Pattern.CHECK, 0.5, 0.25, 0.4))
+    s.room((-side, -height - 1, -1.6), (side, 1.0, front), wall)
+    rug = Material(s.pick(CLOTH), s.pick(WARM), Pattern.CHECK, 0.18, 0.4, 0.1)
+    s.stand(s.span(-0.4, 0.4), s.span(1.6, 2.4), (1.6, 0.012, 1.1), rug)
+    _pictures(s, side, front)
+    for x in rng.permutation(np.linspace(-side + 0.3, side - 0.3, 6)):
         piece = (_table, _sofa, _bookcase, _lamp, _plant, _chest)[rng.integers(6)]
-        piece(s, float(x) + s.span(-0.15, 0.15), s.span(1.3, front - 0.5))
-    for x in (-0.6 * side, 0.4 * side):
-        picture = Material(s.pick(CLOTH, 0.2), s.pick(WARM, 0.2), Pattern.GOODS, s.span(0.1, 0.2), 0.5, 0.1)
-        s.box((x - 0.3, -1.9, front - 0.04), (x + s.span(0.2, 0.5), -1.3, front), picture)
-    s.box(
-        (side - 0.04, -1.8, 1.0),
-        (side, -1.1, 1.9),
-        Material((0.5, 0.3, 0.2), (0.9, 0.8, 0.5), Pattern.RINGS, 0.2, 0.4, 0.1),
-    )
-    ceiling = Lamp((0.0, -height + 0.3, 1.4), (0.75, 0.60, 0.42), 2.2)
-    return s.scene(Light(above=(0.58, 0.48, 0.38), below=(0.40, 0.32, 0.24), lamps=(ceiling,), eye=eye))
+        nearest = 0.75 if abs(x) > 0.8 else 1.4
+        piece(s, float(x) + s.span(-0.1, 0.1), s.span(nearest, front - 0.4))
+    ceiling = Lamp((s.span(-0.5, 0.5), -height + 0.3, s.span(1.0, 2.0)), (0.95, 0.76, 0.52), 2.2)
+    return s.scene(Light(above=(0.72, 0.60, 0.47), below=(0.50, 0.40, 0.30), lamps=(ceiling,), eye=eye))
 
 
 COLD: tuple[Colour, ...] = ((0.55, 0.62, 0.70), (0.35, 0.45, 0.60), (0.70, 0.74, 0.78), (0.25, 0.50, 0.62))
@@ -102,7 +107,7 @@ def _rack(s: Stage, side: float, x0: float, x1: float, front: float) -> None:
         for level in range(3):
             y = 0.12 + 1.15 * level
             if s.chance(0.85):
-                goods = Material((0.12, 0.16, 0.22), s.pick(COLD, 0.15), Pattern.GOODS, s.span(0.07, 0.16), 0.5, 0.08)
+                goods = Material((0.12, 0.16, 0.22), s.pick(COLD, 0.15), Pattern.GOODS, s.span(0.13, 0.3), 0.5, 0.12)
                 s.box((lo + 0.06, -y - s.span(0.55, 0.95), z + 0.08), (hi - 0.06, -y, z + bay - 0.1), goods)
             s.box((lo, -y, z), (hi, -y + 0.09, z + bay), beam)
         s.stand(side * x0, z, (0.07, 3.6, 0.07), post)
@@ -134,7 +139,7 @@ def warehouse(rng: Rng, eye: Vector) -> Scene:
                 Material((0.08, 0.25, 0.65), (0.5, 0.6, 0.7), Pattern.CHECK, 0.2, 0.3, 0.15),
             )
         else:
-            crate = Material((0.20, 0.25, 0.30), s.pick(COLD), Pattern.GOODS, 0.1, 0.5, 0.1)
+            crate = Material((0.20, 0.25, 0.30), s.pick(COLD), Pattern.GOODS, 0.16, 0.5, 0.15)
             s.stand(x, z, (s.span(0.4, 0.8), s.span(0.3, 1.1), 0.6), crate, yaw=s.span(-0.5, 0.5))
     for z in (1.5, 3.2, 4.6):
         s.box(
@@ -146,45 +151,97 @@ def warehouse(rng: Rng, eye: Vector) -> Scene:
     return s.scene(Light(above=(0.60, 0.68, 0.78), below=(0.45, 0.52, 0.60), lamps=lamps, eye=eye))
 
 
+def _doors_and_heaters(s: Stage, side: int, half: float, front: float) -> None:
+    door = Material((0.30, 0.40, 0.34), (0.55, 0.60, 0.50), Pattern.PLANKS, 0.16, 0.5, 0.2)
+    heater = Material((0.75, 0.74, 0.66), (0.35, 0.35, 0.32), Pattern.STRIPES, 0.09, 0.3, 0.1)
+    wall, z = side * half, s.span(0.5, 1.4)
+    while z < front - 1.0:
+        inner = side * (half - s.span(0.05, 0.10))
+        s.box((min(wall, inner), -2.0, z), (max(wall, inner), 0.0, z + 0.9), door)
+        s.ball(inner, -1.0, z + 0.8, 0.05, STEEL)
+        if s.chance(0.6):
+            inner = side * (half - 0.18)
+            s.box((min(inner, wall), -0.8, z + 1.0), (max(inner, wall), -0.15, z + 1.6), heater)
+        z += s.span(1.6, 2.4)
+
+
 def corridor_night(rng: Rng, eye: Vector) -> Scene:
     """A narrow dark corridor lit by a hand lamp that stays where the middle frame was taken."""
     s = Stage(rng)
-    half, front, height = s.span(0.75, 1.05), s.span(3.4, 5.6), s.span(2.2, 2.5)
+    half, front, height = s.span(0.65, 0.95), s.span(3.2, 5.6), s.span(2.2, 2.5)
     s.plane(0.0, Material((0.50, 0.52, 0.46), (0.22, 0.26, 0.24), Pattern.CHECK, s.span(0.25, 0.35), 0.5, 0.2))
     s.plane(-height, Material((0.55, 0.58, 0.52), (0.40, 0.42, 0.38), Pattern.CHECK, 0.45, 0.3, 0.25))
-    s.room(
-        (-half, -height - 1, -1.5),
-        (half, 1.0, front),
-        Material((0.60, 0.66, 0.56), (0.36, 0.42, 0.36), Pattern.BRICK, 0.3, 0.5, 0.2),
-    )
-    door = Material((0.30, 0.40, 0.34), (0.55, 0.60, 0.50), Pattern.PLANKS, 0.16, 0.5, 0.2)
+    wall = Material((0.60, 0.66, 0.56), (0.36, 0.42, 0.36), Pattern.BRICK, s.span(0.26, 0.4), 0.5, 0.2)
+    s.room((-half, -height - 1, -1.5), (half, 1.0, front), wall)
     for side in (-1, 1):
-        z = s.span(0.8, 1.4)
-        while z < front - 1.0:
-            near, far = sorted((side * half, side * (half - s.span(0.04, 0.09))))
-            s.box((near, -2.0, z), (far, 0.0, z + 0.9), door)
-            if s.chance(0.6):
-                inner = side * (half - 0.16)
-                heater = Material((0.75, 0.74, 0.66), (0.35, 0.35, 0.32), Pattern.STRIPES, 0.07, 0.3, 0.1)
-                s.box((min(inner, side * half), -0.75, z + 1.0), (max(inner, side * half), -0.15, z + 1.6), heater)
-            z += s.span(1.6, 2.4)
+        _doors_and_heaters(s, side, half, front)
     for x in (-0.5, 0.3):
         s.box((x, -height + 0.05, -1.0), (x + 0.09, -height + 0.14, front), STEEL)
-    for _ in range(rng.integers(1, 4)):
-        x, z = s.span(0.35, 0.75) * half * (1 if s.chance(0.5) else -1), s.span(1.4, front - 0.5)
+    for z in rng.uniform(0.7, front - 0.4, rng.integers(2, 5)).tolist():
+        x = s.span(0.35, 0.75) * half * (1 if s.chance(0.5) else -1)
         if s.chance(0.4):
-            s.pole(x, z, 0.08, 0.5, Material((0.75, 0.08, 0.06), (0.9, 0.9, 0.8), Pattern.STRIPES, 0.1, 0.2, 0.1))
-        else:
-            s.stand(
+            s.pole(
                 x,
                 z,
-                (0.35, s.span(0.3, 0.9), 0.4),
-                Material((0.45, 0.42, 0.36), (0.2, 0.2, 0.18), Pattern.GOODS, 0.12, 0.4, 0.1),
+                0.09,
+                s.span(0.5, 1.3),
+                Material((0.75, 0.08, 0.06), (0.9, 0.9, 0.8), Pattern.STRIPES, 0.1, 0.2, 0.1),
             )
-    s.box(
-        (-0.2, -height + 0.2, front - 0.06),
-        (0.2, -height + 0.36, front - 0.02),
-        Material((0.1, 0.75, 0.3), (0.8, 1.0, 0.8), Pattern.STRIPES, 0.1, 0.1, 0.1, 1.0),
+        else:
+            box = Material((0.45, 0.42, 0.36), (0.2, 0.2, 0.18), Pattern.GOODS, 0.14, 0.4, 0.1)
+            s.stand(x, z, (s.span(0.25, 0.4), s.span(0.4, 1.3), 0.35), box)
+    exit_sign = Material((0.02, 0.35, 0.12), (0.45, 0.7, 0.5), Pattern.STRIPES, 0.1, 0.1, 0.1, 1.0)
+    s.box((-0.2, -height + 0.2, front - 0.06), (0.2, -height + 0.36, front - 0.02), exit_sign)
+    torch = Lamp(eye, (4.6, 4.3, 3.6), 1.0, forward=(s.span(-0.15, 0.15), s.span(0.0, 0.12), 0.98), cone=0.84)
+    return s.scene(Light(above=(0.06, 0.07, 0.08), below=(0.045, 0.05, 0.055), lamps=(torch,), eye=eye))
+
+
+def _desk(s: Stage, x: float, z: float) -> None:
+    """A desk on steel legs with a screen, and a chair in front."""
+    top = Material((0.92, 0.92, 0.90), (0.75, 0.76, 0.78), Pattern.PLANKS, 0.3, 0.2, 0.3)
+    s.stand(x, z, (1.3, 0.04, 0.7), top, base=0.72)
+    for dx, dz in ((-0.6, -0.3), (0.6, -0.3), (-0.6, 0.3), (0.6, 0.3)):
+        s.pole(x + dx, z + dz, 0.025, 0.72, STEEL)
+    screen = Material((0.05, 0.06, 0.08), (0.55, 0.75, 0.95), Pattern.GOODS, s.span(0.06, 0.12), 0.1, 0.1, 0.6)
+    s.stand(x, z + 0.15, (0.55, 0.34, 0.04), screen, base=0.88)
+    s.pole(x, z + 0.15, 0.03, 0.14, RUBBER, base=0.76)
+    cloth = Material((0.16, 0.45, 0.42), (0.10, 0.30, 0.30), Pattern.CHECK, 0.06, 0.4, 0.1)
+    s.stand(x + s.span(-0.2, 0.2), z - 0.55, (0.45, 0.08, 0.42), cloth, base=0.42)
+    s.stand(x + s.span(-0.2, 0.2), z - 0.75, (0.45, 0.5, 0.06), cloth, base=0.5)
+
+
+def office(rng: Rng, eye: Vector) -> Scene:
+    """A bright white office: desks, screens, glass partitions on posts, carpet tiles.  Kept for unseen-domain trials."""
+    s = Stage(rng)
+    side, front, height = s.span(2.0, 2.8), s.span(3.6, 5.2), s.span(2.5, 2.9)
+    s.plane(0.0, Material((0.36, 0.42, 0.44), (0.28, 0.34, 0.37), Pattern.CHECK, 0.5, 0.6, 0.15))
+    s.plane(-height, Material((0.94, 0.95, 0.95), (0.80, 0.82, 0.83), Pattern.BRICK, 0.6, 0.15, 0.1))
+    s.room(
+        (-side, -height - 1, -1.8),
+        (side, 1.0, front),
+        Material((0.90, 0.91, 0.90), (0.72, 0.78, 0.80), Pattern.STRIPES, 1.2, 0.25, 0.3),
     )
-    torch = Lamp(eye, (1.0, 0.95, 0.78), 1.7, forward=(s.span(-0.12, 0.12), 0.04, 0.99), cone=0.86)
-    return s.scene(Light(above=(0.045, 0.055, 0.06), below=(0.03, 0.035, 0.04), lamps=(torch,), eye=eye))
+    for x in np.arange(-side + 0.9, side - 0.6, 1.6).tolist():
+        _desk(s, x + s.span(-0.2, 0.2), s.span(1.8, front - 0.6))
+    for x in np.arange(-side + 0.3, side, 1.1).tolist():
+        if s.chance(0.5):
+            s.stand(
+                x,
+                front - 0.25,
+                (0.8, s.span(0.8, 1.9), 0.4),
+                Material((0.75, 0.78, 0.80), (0.95, 0.75, 0.2), Pattern.GOODS, 0.2, 0.25, 0.2),
+            )
+    s.pole(
+        s.span(0.8, 1.4) * (1 if s.chance(0.5) else -1),
+        s.span(1.4, 2.4),
+        0.14,
+        3.0,
+        Material((0.85, 0.86, 0.86), grain=0.3, grain_scale=0.2),
+    )
+    light = Light(
+        above=(0.85, 0.88, 0.90),
+        below=(0.70, 0.74, 0.78),
+        lamps=(Lamp((0.0, -height + 0.2, 2.0), (0.3, 0.3, 0.3), 3.0),),
+        eye=eye,
+    )
+    return s.scene(light)

@@ -16,7 +16,9 @@ LEAVES: tuple[Colour, ...] = ((0.16, 0.34, 0.10), (0.24, 0.40, 0.12), (0.34, 0.3
 
 
 def _car(s: Stage, x: float, z: float, *, glow: float = 0.0) -> None:
-    paint = Material(s.pick(CARS), (0.05, 0.05, 0.06), Pattern.STRIPES, 2.1, 0.3, 0.6)
+    colour = s.pick(CARS)
+    shade = (colour[0] * 0.6, colour[1] * 0.6, colour[2] * 0.6)
+    paint = Material(colour, shade, Pattern.STRIPES, s.span(0.8, 1.4), 0.35, 0.5)
     glass = Material((0.16, 0.20, 0.24), (0.5, 0.55, 0.6), Pattern.CHECK, 0.8, 0.5, 0.4)
     length = s.span(3.8, 4.8)
     s.stand(x, z, (1.75, 0.62, length), paint, base=0.28)
@@ -121,7 +123,7 @@ def street(rng: Rng, eye: Vector) -> Scene:
     """A town street by day: brick and plaster fronts, parked cars, signs, lamp posts, trees, sun."""
     s = Stage(rng)
     kerb = s.span(3.6, 5.0)
-    s.plane(0.0, Material((0.36, 0.36, 0.37), (0.85, 0.85, 0.82), Pattern.ROAD, s.span(3.0, 3.6), 0.6, 0.9))
+    s.plane(0.0, Material((0.36, 0.36, 0.37), (0.85, 0.85, 0.82), Pattern.ROAD, s.span(3.0, 3.6), 0.45, 0.7))
     walls = (
         Material((0.62, 0.30, 0.22), (0.24, 0.30, 0.38), Pattern.WINDOWS, 2.3, 0.5, 0.5),
         Material((0.78, 0.70, 0.52), (0.22, 0.28, 0.34), Pattern.WINDOWS, 2.7, 0.45, 0.7),
@@ -168,7 +170,7 @@ def street_dusk(rng: Rng, eye: Vector) -> Scene:
         _row_of_houses(s, side, kerb + s.span(1.6, 2.2), (11.0, 22.0), walls)
         places += _kerb_side(s, side, kerb, glow=1.0, leaves=((0.14, 0.18, 0.12),), density=0.45)
     _car(s, s.span(-0.8, 0.8), s.span(14, 30), glow=1.0)
-    lamps = tuple(Lamp(p, (1.1, 0.66, 0.28), 4.0) for p in sorted(places, key=lambda p: p[2])[:7])
+    lamps = tuple(Lamp(p, (1.5, 0.9, 0.38), 4.0) for p in sorted(places, key=lambda p: p[2])[:7])
     return s.scene(
         Light(
             above=(0.17, 0.21, 0.34),
@@ -248,3 +250,35 @@ def highway(rng: Rng, eye: Vector) -> Scene:
             eye=eye,
         )
     )
+
+
+def garden(rng: Rng, eye: Vector) -> Scene:
+    """A park path under an overcast sky: lawn, hedges, many trunks, a picket fence.  Kept for unseen-domain trials."""
+    s = Stage(rng)
+    path = s.span(1.4, 2.0)
+    s.plane(0.0, Material((0.20, 0.42, 0.12), (0.14, 0.34, 0.08), Pattern.CHECK, 1.5, 1.0, 0.4))
+    s.box(
+        (-path, -0.03, -10.0),
+        (path, 0.3, 90.0),
+        Material((0.66, 0.58, 0.44), (0.56, 0.48, 0.36), Pattern.BRICK, 0.8, 0.5, 0.3),
+    )
+    hedge = Material((0.12, 0.30, 0.08), grain=1.4, grain_scale=0.5)
+    picket = Material((0.88, 0.88, 0.84), grain=0.2, grain_scale=0.3)
+    for side in (-1, 1):
+        for z in np.arange(s.span(4, 7), 55, s.span(4, 6)).tolist():
+            _tree(s, side * (path + s.span(1.5, 7.0)), z, LEAVES)
+        z, x = s.span(5, 15), side * (path + s.span(0.8, 1.4))
+        for k in range(12):
+            s.pole(x, z + 0.9 * k, 0.05, 1.0, picket)
+        near, far = sorted((side * (path + 8), side * (path + 9.5)))
+        s.box((near, -s.span(1.5, 2.6), -5.0), (far, 0.0, s.span(40, 75)), hedge)
+        for _ in range(3):
+            s.ball(side * (path + s.span(1.5, 6)), -0.3, s.span(6, 40), s.span(0.5, 1.0), hedge)
+    s.stand(
+        s.span(-8, 8),
+        s.span(60, 75),
+        (9.0, 5.0, 6.0),
+        Material((0.75, 0.72, 0.66), (0.25, 0.2, 0.2), Pattern.WINDOWS, 2.4, 0.4, 0.5),
+    )
+    sky = ((0.72, 0.76, 0.80), (0.82, 0.84, 0.86))
+    return s.scene(Light(above=(0.95, 0.97, 1.0), below=(0.45, 0.48, 0.42), sky=sky, clouds=0.6, haze=0.005, eye=eye))

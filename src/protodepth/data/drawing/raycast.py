@@ -110,6 +110,14 @@ class Scene:
         return np.stack([np.cos(yaw), np.sin(yaw)], -1)
 
     @cached_property
+    def corners(self) -> Float[Array, "n 8 3"]:
+        """Corners of the bounding boxes; bits 4, 2, 1 of the number are the signs along x, y, z."""
+        signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)], np.float64)
+        x, y, z = np.moveaxis(signs[None] * self.halves[:, None], -1, 0)
+        cos, sin = self.turns[:, :1], self.turns[:, 1:]
+        return np.stack([cos * x + sin * z, y, cos * z - sin * x], -1) + self.centres[:, None]
+
+    @cached_property
     def shapes(self) -> Array:
         return np.array([int(s.shape) for s in self.solids], np.int64)
 
@@ -153,23 +161,34 @@ class Camera:
         return matrix
 
     def windows(self, scene: Scene, x: Array, y: Array) -> Array:
-        """Rows and columns (r0, r1, c0, c1) of the pixel grid that may see each solid: all if it reaches behind us."""
-        signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)], np.float64)
-        local = signs[None] * scene.halves[:, None]
-        cos, sin = scene.turns[:, :1], scene.turns[:, 1:]
-        corner = np.stack(
-            [cos * local[..., 0] + sin * local[..., 2], local[..., 1], cos * local[..., 2] - sin * local[..., 0]], -1
+        """Rows and columns (r0, r1, c0, c1) of the pixel grid that may see each solid, by its bounding box."""
+        points, ahead = _clipped(np.einsum("nkj,ji->nki", scene.corners - self.origin, self.rotation))
+        z = np.where(ahead, points[..., 2], 1.0)
+        u = points[..., 0] / z * self.intrinsics[0, 0] + self.intrinsics[0, 2]
+        v = points[..., 1] / z * self.intrinsics[1, 1] + self.intrinsics[1, 2]
+        window = np.stack(
+            [
+                np.searchsorted(y, np.where(ahead, v, np.inf).min(1)),
+                np.searchsorted(y, np.where(ahead, v, -np.inf).max(1), "right"),
+                np.searchsorted(x, np.where(ahead, u, np.inf).min(1)),
+                np.searchsorted(x, np.where(ahead, u, -np.inf).max(1), "right"),
+            ],
+            -1,
         )
-        seen = np.einsum("nkj,ji->nki", corner + (scene.centres - self.origin)[:, None], self.rotation)
-        z = np.maximum(seen[..., 2], 1e-6)
-        u = seen[..., 0] / z * self.intrinsics[0, 0] + self.intrinsics[0, 2]
-        v = seen[..., 1] / z * self.intrinsics[1, 1] + self.intrinsics[1, 2]
-        rows = np.stack([np.searchsorted(y, v.min(1)), np.searchsorted(y, v.max(1), "right")], -1)
-        columns = np.stack([np.searchsorted(x, u.min(1)), np.searchsorted(x, u.max(1), "right")], -1)
-        window = np.concatenate([rows, columns], -1)
-        everything = np.array([0, len(y), 0, len(x)])
-        behind = (seen[..., 2] < NEAR).any(1) | (scene.shapes <= Shape.ROOM)
-        return np.where(behind[:, None], everything, window)
+        endless = (scene.shapes <= int(Shape.ROOM))[:, None]
+        return np.where(endless, np.array([0, len(y), 0, len(x)]), window)
+
+
+def _clipped(corners: Float[Array, "n 8 3"]) -> tuple[Float[Array, "n 20 3"], Array]:
+    """Corners of boxes in the camera's frame and their edges' cuts with z = NEAR, and which of these 20 are in front."""
+    start = [c for c in range(8) for bit in (1, 2, 4) if not c & bit]
+    end = [c | bit for c in range(8) for bit in (1, 2, 4) if not c & bit]
+    a, b = corners[:, start], corners[:, end]
+    rise = b[..., 2] - a[..., 2]
+    crosses = (a[..., 2] < NEAR) != (b[..., 2] < NEAR)
+    share = np.where(crosses, (NEAR - a[..., 2]) / np.where(crosses, rise, 1.0), 0.0)
+    cuts = a + share[..., None] * (b - a)
+    return np.concatenate([corners, cuts], 1), np.concatenate([corners[..., 2] >= NEAR, crosses], 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def lidar_returns(sensor: Lidar, scene: Scene, camera: Camera, size: tuple[int, 
     local = np.stack(np.broadcast_arrays(np.tan(azimuth), np.tan(elevation) / np.cos(azimuth), 1.0))
     place = np.array(sensor.offset)
     world = np.einsum("ij,jhw->ihw", camera.rotation, local)
-    t = raycast.cast(scene, camera.origin + camera.rotation @ place, world).t
+    t = raycast.cast(scene, camera.origin + np.einsum("ij,j->i", camera.rotation, place), world).t
     hit = np.isfinite(t)
     x, y, z = place[:, None] + t[hit] * local[:, hit]
     K = camera.intrinsics

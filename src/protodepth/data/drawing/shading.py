@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from protodepth.data.drawing.raycast import OCTAVES, Array, Hits, Lamp, Light, Pattern, Scene, Shape
+from protodepth.data.drawing.raycast import OCTAVES, Array, Camera, Hits, Lamp, Light, Pattern, Scene, Shape, cast
 from protodepth.types import Float
 
 # Plain integers: comparing arrays with members of an enumeration is slow.
@@ -222,3 +222,20 @@ def shade(
         colour = horizon + (colour - horizon) * np.exp(-light.haze * np.sqrt(_dot(away, away)))
     out[:, seen] = colour
     return out.reshape(direction.shape)
+
+
+def photograph(scene: Scene, camera: Camera, size: tuple[int, int]) -> Float[np.ndarray, "h w 3"]:
+    """The noiseless picture in [0, 1], each pixel the mean of 2 x 2 rays."""
+    h, w = size
+    x, y = ((np.arange(2 * n) + 0.5) / 2 - 0.5 for n in (w, h))
+    direction = camera.directions(x, y)
+    hits = cast(scene, camera.origin, direction, camera.windows(scene, x, y))
+    colour = shade(scene, hits, camera.origin, direction, 0.7 / camera.intrinsics[0, 0])
+    return colour.reshape(3, h, 2, w, 2).mean((2, 4)).transpose(1, 2, 0)
+
+
+def depth_map(scene: Scene, camera: Camera, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
+    """Exact z-depth at pixel centres in double precision; infinity where there is nothing."""
+    x, y = (np.arange(n, dtype=np.float64) for n in (size[1], size[0]))
+    direction = camera.directions(x, y, np.float64)
+    return cast(scene, camera.origin, direction, camera.windows(scene, x, y)).t
