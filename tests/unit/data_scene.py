@@ -1,0 +1,47 @@
+"""A camera that walks through one scene of the built-in worlds: what the format tests write to disk and read back."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from protodepth.data import worlds
+from protodepth.data.drawing import raycast
+
+
+@dataclass(frozen=True)
+class Shot:
+    image: np.ndarray  # h w 3 uint8
+    depth: np.ndarray  # h w float64 metres, 0 where there is nothing
+    K: np.ndarray
+    pose: np.ndarray  # 4 4 camera-to-world
+
+
+def walk(count: int = 4, size: tuple[int, int] = (48, 64), world: str = "room", step: float = 0.08) -> list[Shot]:
+    """Shots of one scene from a camera that moves to the right, forward, and turns a little."""
+    spec = worlds.WORLDS[world]
+    h, w = size
+    K = np.array([[spec.focal * w, 0, w / 2 - 1.3], [0, spec.focal * w * 1.02, h / 2 + 0.7], [0, 0, 1]])
+    scene = worlds.LAYOUTS[world](np.random.default_rng(3), (0.0, -1.4, 0.0))
+    shots = []
+    for i in range(count):
+        R = worlds.rotation(0.01 * i, 0.05, 0.003 * i)
+        origin = np.array([step * i, -1.4, 0.3 * step * i])
+        camera = raycast.Camera(K, R, origin)
+        image = (np.clip(worlds.photograph(scene, camera, size), 0, 1) * 255 + 0.5).astype(np.uint8)
+        depth = worlds.depth_map(scene, camera, size)
+        pose = np.eye(4)
+        pose[:3, :3], pose[:3, 3] = R, origin
+        shots.append(Shot(image, np.where(depth <= spec.max_depth, depth, 0.0), K, pose))
+    return shots
+
+
+def thin(depth: np.ndarray, every: int = 3) -> np.ndarray:
+    """A sparse map: every n-th pixel of a grid."""
+    sparse = np.zeros_like(depth)
+    sparse[::every, ::every] = depth[::every, ::every]
+    return sparse
+
+
+def relative(t: Shot, tau: Shot) -> np.ndarray:
+    """g_{tau t} by the general matrix inverse: an oracle apart from the package's closed form."""
+    return np.linalg.inv(tau.pose) @ t.pose
