@@ -41,7 +41,8 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file; returns its sha256."""
-    data = save_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    # clone: a network may tie weights, and safetensors refuses tensors that share memory
+    data = save_bytes({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
     write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 

@@ -106,6 +106,10 @@ def read_model(
     """Backbone, default prototype configuration, pose network and names of the domains of a saved model."""
     meta = checkpoint.read_json(folder / "config.json")
     checkpoint.check_format(meta, "model", folder)
+    if backbone is None and meta.get("backbone") == "hooked":
+        raise CheckpointError(
+            f"{folder} holds a network of your own that was wrapped: give from_pretrained(folder, backbone=wrap(module, taps, call))"
+        )
     try:
         network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])
         config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
