@@ -23,7 +23,7 @@ import numpy as np
 from protodepth.data import drawing, sampling
 from protodepth.data.base import Domain, EvalRules, Frame, datasets
 from protodepth.data.drawing import indoor, outdoor
-from protodepth.data.drawing.raycast import Camera
+from protodepth.data.drawing.raycast import Camera, Scene
 from protodepth.data.drawing.sensors import Corners, Lidar, Range, corner_points, lidar_points, lidar_returns
 from protodepth.data.drawing.shading import depth_map, photograph
 from protodepth.data.drawing.stage import Layout
@@ -134,6 +134,22 @@ def cameras(spec: WorldSpec, rng: np.random.Generator, size: tuple[int, int]) ->
     return out[0], out[1], out[2]
 
 
+def stage(
+    spec: WorldSpec, sequence: np.random.SeedSequence, size: tuple[int, int]
+) -> tuple[Scene, tuple[Camera, Camera, Camera], np.random.Generator, np.random.Generator]:
+    """The scene, the cameras t-1, t, t+1, and the generators of film grain and of the depth sensor.
+
+    Four independent streams, so that a change of size or sensor leaves the scene alone.  ``spawn`` is not used: it would
+    change ``sequence``, and a second call would draw something else.
+    """
+    keys = ((*sequence.spawn_key, i) for i in range(4))
+    children = (np.random.SeedSequence(sequence.entropy, spawn_key=key) for key in keys)
+    motion, layout, film, sensing = (np.random.default_rng(child) for child in children)
+    three = cameras(spec, motion, size)
+    x, y, z = (float(v) for v in three[1].origin)
+    return LAYOUTS[spec.name](layout, (x, y, z)), three, film, sensing
+
+
 def _develop(picture: np.ndarray, spec: WorldSpec, rng: np.random.Generator) -> np.ndarray:
     noisy = np.clip(picture * spec.gain, 0, 1) + spec.image_noise * rng.standard_normal(picture.shape)
     return (np.clip(noisy, 0, 1) * 255 + 0.5).astype(np.uint8)
@@ -150,10 +166,7 @@ def render(
     """
     _check_size(size)
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence((_crc(spec.name), seed))
-    motion, layout, film, sensing = (np.random.default_rng(s) for s in sequence.spawn(4))
-    before, middle, after = cameras(spec, motion, size)
-    x, y, z = (float(v) for v in middle.origin)
-    scene = LAYOUTS[spec.name](layout, (x, y, z))
+    scene, (before, middle, after), film, sensing = stage(spec, sequence, size)
     pictures = [_develop(photograph(scene, c, size), spec, film) for c in (before, middle, after)]
     depth = depth_map(scene, middle, size)
     truth = np.where(depth <= spec.max_depth, depth, 0.0)
