@@ -81,10 +81,11 @@ class SequenceResult:
     confusion: np.ndarray | None  # [true, chosen] counts on test frames after the last stage
     chosen_names: tuple[str, ...]
     curves: list[dict[str, Any]] = field(default_factory=list)  # stage, step, domain, setting, four errors on val frames
-    seconds: list[float] = field(default_factory=list)  # training time of each stage
+    seconds: list[float] = field(default_factory=list)  # training time of each stage, with the method's own extra work (auxiliary network, Fisher, buffer)
     skipped: int = 0
     extra_parameters: int = 0
     extra_bytes: int = 0
+    record: dict[str, Any] = field(default_factory=dict)  # what the method says of itself
 
     @property
     def selection_accuracy(self) -> float | None:
@@ -140,6 +141,7 @@ def run_sequence(
     curves: list[dict[str, Any]] = []
     last: list[Evaluation] = []
     seconds, skipped = [], 0
+    method.prepare(domains)
     for stage, domain in enumerate(domains):
         if stage or not pretrained:
             report(f"{method.name}: learning {domain.name}")
@@ -151,12 +153,14 @@ def run_sequence(
 
             if curve_every and method.trains:
                 curves.extend(curve_points(judge, stage, 0, domains[: max(stage, 1)]))
-            method.begin_domain(domain, auxiliary)
             started = time.monotonic()
+            method.begin_domain(domain, auxiliary)
             progress = fit(method, domain, each_step if curve_every else None)
+            method.end_domain(domain)
             seconds.append(time.monotonic() - started)
             skipped += progress.skipped
-            method.end_domain(domain)
+        else:
+            method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
         report(f"{method.name}: evaluating after {domain.name}")
         incremental.append([e.mean for e in judge.row(agnostic=False)])
         last = judge.row(agnostic=True)
@@ -175,6 +179,7 @@ def run_sequence(
         skipped=skipped,
         extra_parameters=method.extra_parameters(),
         extra_bytes=method.extra_bytes(),
+        record=method.record(),
     )
 
 

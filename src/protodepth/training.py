@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -15,7 +15,7 @@ from protodepth import checkpoint
 from protodepth.data.augment import AugmentConfig, augment, crop, generator
 from protodepth.data.base import Domain, training_batches
 from protodepth.errors import CheckpointError, ConfigError, TrainingDiverged
-from protodepth.methods.base import Method
+from protodepth.methods.base import Method, Step, part
 from protodepth.types import Batch, LossTerms
 
 
@@ -90,16 +90,18 @@ def fit(
     progress, started = Progress(), time.monotonic()
     if not method.trains:
         return progress
+    schedule = replace(schedule, steps=method.budget(schedule.steps))
     method.train(True)
     optimiser = build_optimiser(method, schedule)
-    state = TrainingState(folder, method, optimiser, {"domain": domain.name, "seed": seed, "steps": schedule.steps})
+    about = {"method": method.name, "domain": domain.name, "seed": seed, "steps": schedule.steps}
+    state = TrainingState(folder, method, optimiser, about)
     step = first = state.load()
     loader = training_batches(
         domain.train, schedule.batch_size, seed=seed, start=first, domain=domain.name, workers=schedule.workers
     )
     bad = 0
     try:
-        for batch in method.batches(loader):
+        for batch in method.batches(loader, start=first, seed=seed):
             if step >= schedule.steps:
                 break
             terms = train_step(method, optimiser, batch, schedule, seed, step)
@@ -126,14 +128,16 @@ def fit(
 
 
 def train_step(
-    method: Method, optimiser: torch.optim.Optimizer, batch: Batch, schedule: Schedule, seed: int, step: int
+    method: Method, optimiser: torch.optim.Optimizer, batch: Step, schedule: Schedule, seed: int, step: int
 ) -> dict[str, float] | None:
     """One step; None (and no change of any weight) if the loss or a gradient was not finite."""
     random = generator(seed, step)
-    batch = crop(batch.without_ground_truth(), schedule.augment, random)
-    view = augment(batch, schedule.augment, random)
-    terms: LossTerms = method.loss(batch, view)
-    total = torch.stack([t for t in terms.values()]).sum()
+    terms: LossTerms = {}
+    for source in (batch,) if isinstance(batch, Batch) else batch:
+        source = crop(source.without_ground_truth(), schedule.augment, random)
+        for name, term in method.loss(source, augment(source, schedule.augment, random)).items():
+            terms[name] = terms[name] + term if name in terms else term
+    total = torch.stack(list(terms.values())).sum()
     optimiser.zero_grad(set_to_none=True)
     if not torch.isfinite(total):
         return None
@@ -191,10 +195,10 @@ class TrainingState:
                     f"{self.folder} holds a run with {key}={meta.get(key)!r}, this one has {value!r}: use another --out, or the same settings"
                 )
         tensors = checkpoint.read_tensors(self.folder / meta["file"], meta["sha256"])
-        self.method.load_state(_part(tensors, "method."))
+        self.method.load_state(part(tensors, "method."))
         if self.method.objective.pose is not None:
-            self.method.objective.pose.load_state_dict(_part(tensors, "pose."))
-        self._load_optimiser(_part(tensors, "optimiser."))
+            self.method.objective.pose.load_state_dict(part(tensors, "pose."))
+        self._load_optimiser(part(tensors, "optimiser."))
         return int(meta["step"])
 
     def _load_optimiser(self, tensors: dict[str, Tensor]) -> None:
@@ -208,10 +212,6 @@ class TrainingState:
         if self.folder is not None:
             for path in (*self.folder.glob("state-*.safetensors"), self.folder / "state.json"):
                 path.unlink(missing_ok=True)
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 class JsonLines:

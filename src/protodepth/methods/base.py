@@ -1,7 +1,7 @@
 """What a continual-learning method is: named loss terms and what it keeps between domains.  The one loop in training.py steps."""
 
 from abc import ABC
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -15,20 +15,24 @@ from protodepth.types import Batch, BatchPrediction, LossTerms, View
 
 methods: Registry[type["Method"]] = Registry("method")
 
+Step = Batch | tuple[Batch, ...]  # what one step learns from: a batch, or one from each of several sources, whose losses are summed
+
 
 class Fit(Protocol):
     """Trains a method on a domain with the run's own schedule and seed: for methods that need an auxiliary network."""
 
-    def __call__(self, method: "Method", domain: Domain) -> None: ...
+    def __call__(self, method: "Method", domain: Domain, /) -> None: ...
 
 
 class Method(ABC):
     """Hooks, in the order they are called for each domain; the default body of each is finetuning.
 
+    ``prepare``       once, before everything: all domains of the sequence (only joint training may look at them)
     ``begin_domain``  a snapshot, a new prototype set, an auxiliary network
-    ``batches``       wraps the training batches (replay mixes its buffer in here)
+    ``budget``        how many steps a stage of ``steps`` gets
+    ``batches``       wraps the training batches (replay adds its buffers here); the same for a resumed run
     ``loss``          named terms for one batch; never steps an optimiser
-    ``end_domain``    Fisher, buffer, freeze
+    ``end_domain``    Fisher, buffer, freeze; also called for a first domain that the model has learned before
     ``predict``       depth for a batch; ``domain`` None = not given
     ``state``         every tensor that must survive a restart
 
@@ -36,19 +40,27 @@ class Method(ABC):
     """
 
     name: ClassVar[str] = ""
-    trains: ClassVar[bool] = True  # False: nothing is learned (pretrained)
+    Config: ClassVar[Any] = None  # its frozen dataclass of settings; None = it has none
+    trains: bool = True  # False: nothing is learned (pretrained)
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: Any = None) -> None:
-        self.model, self.objective, self.config = model, objective, config
+        self.model, self.objective = model, objective
+        self.config = self.Config() if config is None and self.Config is not None else config
         self.backbone = model.backbone
 
     @classmethod
     def check(cls, model: ProtoDepth) -> None:
         """Raise ConfigError, before anything runs, if the method cannot work with this network."""
 
+    def prepare(self, domains: Sequence[Domain]) -> None: ...
+
     def begin_domain(self, domain: Domain, fit: Fit) -> None: ...
 
-    def batches(self, loader: Iterable[Batch]) -> Iterable[Batch]:
+    def budget(self, steps: int) -> int:
+        return steps
+
+    def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Step]:
+        """``loader`` begins at step ``start`` of the run's ``seed``: what is mixed in must depend on these two alone."""
         return loader
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
@@ -72,22 +84,35 @@ class Method(ABC):
         return {f"backbone.{k}": v for k, v in self.backbone.state_dict().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        prefix = "backbone."
-        self.backbone.load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+        self.backbone.load_state_dict(part(state, "backbone."))
 
     def extra_parameters(self) -> int:
         """Parameters beyond the network that are kept for good."""
         return 0
 
     def extra_bytes(self) -> int:
-        """Memory beyond the network that is kept between domains."""
-        return 0
+        """Memory beyond the network that is kept between domains: whatever else is in ``state``."""
+        return sum(t.nbytes for name, t in self.state().items() if not name.startswith("backbone."))
+
+    def record(self) -> dict[str, Any]:
+        """JSON-able facts for the run record: the mean Fisher, the hash of a buffer."""
+        return {}
+
+
+def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose name starts with ``prefix``, without it.
+
+    >>> part({"fisher.w": 1, "anchor.w": 2}, "fisher.")
+    {'w': 1}
+    """
+    return {name[len(prefix) :]: tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def build(name: str, model: ProtoDepth, objective: Objective, config: Any = None) -> Method:
     """A registered method on its model, refused at once where the two do not fit."""
     cls = methods.get(name)
     cls.check(model)
-    if config is not None and not isinstance(config, getattr(cls, "Config", type(config))):
-        raise ConfigError(f"method {name!r} takes {cls.Config.__name__}, got {type(config).__name__}")  # type: ignore[attr-defined]
+    if config is not None and (cls.Config is None or not isinstance(config, cls.Config)):
+        expected = "no settings" if cls.Config is None else cls.Config.__name__
+        raise ConfigError(f"method {name!r} takes {expected}, got {type(config).__name__}")
     return cls(model, objective, config)

@@ -26,7 +26,7 @@ class Pretrained(Method):
     """The network as it was after D_1: the lower bound."""
 
     name: ClassVar[str] = "pretrained"
-    trains: ClassVar[bool] = False
+    trains = False
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return iter(())
