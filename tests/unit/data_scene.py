@@ -45,3 +45,22 @@ def thin(depth: np.ndarray, every: int = 3) -> np.ndarray:
 def relative(t: Shot, tau: Shot) -> np.ndarray:
     """g_{tau t} by the general matrix inverse: an oracle apart from the package's closed form."""
     return np.linalg.inv(tau.pose) @ t.pose
+
+
+def assert_frame_is(frame: object, shot: Shot, *, quantum: float, loss: float = 0.0) -> None:
+    """Image (up to JPEG loss), ground truth (up to half a storage step) and intrinsics equal the scene's."""
+    difference = np.abs(frame.image.astype(int) - shot.image.astype(int))  # type: ignore[attr-defined]
+    assert difference.mean() <= loss, f"image differs by {difference.mean()} grey levels"
+    assert np.allclose(frame.intrinsics, shot.K, atol=1e-4)  # type: ignore[attr-defined]
+    truth = frame.ground_truth  # type: ignore[attr-defined]
+    assert truth is not None
+    assert np.abs(truth - shot.depth).max() <= quantum / 2 + 1e-5
+
+
+def assert_neighbours_are(frame: object, t: Shot, around: list[Shot], *, loss: float = 0.0, atol: float = 1e-4) -> None:
+    """The neighbouring images are the scene's, and each pose takes points of t into that neighbour."""
+    assert len(frame.neighbours) == len(around)  # type: ignore[attr-defined]
+    for image, shot in zip(frame.neighbours, around, strict=True):  # type: ignore[attr-defined]
+        assert np.abs(image.astype(int) - shot.image.astype(int)).mean() <= loss
+    for pose, shot in zip(frame.poses, around, strict=True):  # type: ignore[attr-defined]
+        assert np.allclose(pose, relative(t, shot), atol=atol)

@@ -101,7 +101,7 @@ class Container(Protocol):
     """Reads pictures and depth out of a file that holds many.  Must be picklable."""
 
     def image(self, path: Path, inside: str) -> np.ndarray: ...
-    def depth(self, path: Path, inside: str, K: np.ndarray, size: tuple[int, int]) -> Float[np.ndarray, "h w"]: ...
+    def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +138,11 @@ class FrameReader:
             top, left, height, width = entry["crop"]
             return replace(self, crop=(top, left, height, width))({k: v for k, v in entry.items() if k != "crop"})
         image, neighbours = self._pictures(entry)
-        K = np.asarray(entry["K"], np.float32).reshape(3, 3)
-        size = (image.shape[0], image.shape[1])
-        sparse, truth = self._depths(entry, image, K, size)
+        sparse, truth = self._depths(entry, image)
         return Frame(
             image=image,
             sparse_depth=sparse,
-            intrinsics=K,
+            intrinsics=np.asarray(entry["K"], np.float32).reshape(3, 3),
             neighbours=neighbours,
             poses=tuple(np.asarray(p, np.float32).reshape(4, 4) for p in entry.get("poses", ())),
             ground_truth=truth,
@@ -187,10 +185,10 @@ class FrameReader:
             return self.root / name, inside
         return self.root / ref, None
 
-    def _depth(self, ref: str, unit: str, K: np.ndarray, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
+    def _depth(self, ref: str, unit: str, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
         path, inside = self._locate(ref)
         if inside is not None and self.container is not None:
-            depth = self.container.depth(path, inside, K, size)
+            depth = self.container.depth(path, inside)
         else:
             unit = "metres" if path.suffix == ".npy" else "kitti" if ref.startswith("@/") else unit
             depth = frames.read_depth(path, unit)
@@ -202,14 +200,14 @@ class FrameReader:
             depth = np.where(depth < self.max_depth, depth, np.float32(0))
         return depth
 
-    def _depths(
-        self, entry: Entry, image: np.ndarray, K: np.ndarray, size: tuple[int, int]
-    ) -> tuple[Float[np.ndarray, "h w"], np.ndarray | None]:
-        truth = self._depth(entry["truth"], self.truth_unit or self.unit, K, size) if entry.get("truth") else None
+    def _depths(self, entry: Entry, image: np.ndarray) -> tuple[Float[np.ndarray, "h w"], np.ndarray | None]:
+        size = (image.shape[0], image.shape[1])
+        truth = self._depth(entry["truth"], self.truth_unit or self.unit, size) if entry.get("truth") else None
         if entry.get("sparse"):
-            sparse = self._depth(entry["sparse"], self.unit, K, size)
+            sparse = self._depth(entry["sparse"], self.unit, size)
         else:
-            dense = self._depth(entry["dense"], self.unit, K, size)
+            same = truth is not None and entry["dense"] == entry["truth"] and self.truth_unit in (None, self.unit)
+            dense = truth if same and truth is not None else self._depth(entry["dense"], self.unit, size)
             sparse = sample_sparse(self.sampler or "", image, dense, self.seed, entry["id"])
             truth = dense if truth is None else truth
         if self.withhold > 0:

@@ -35,6 +35,7 @@ SPLITS = ("train", "val", "test")
 INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
 MAX_BAD = 0.05
 FORMAT = 1
+TOO_FEW = "too few sparse points"
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 
@@ -49,6 +50,7 @@ class Scan:
     expected: Mapping[str, int] = field(default_factory=dict)  # counts that are published
     options: Mapping[str, Any] = field(default_factory=dict)
     derive: tuple[str, ...] = ()  # depth that ``prepare`` writes out because it is slow to make: "sparse", "truth"
+    min_points: Mapping[str, int] = field(default_factory=dict)  # per split: ``prepare`` drops frames with fewer
 
     def domain(self, *, withhold: float = 0.0) -> Domain:
         """The Domain, with entries packed in memory (about 300 bytes a frame)."""
@@ -146,6 +148,7 @@ class Prepared:
     derived: int  # depth maps written in this call
     reused: int  # depth maps of an earlier call
     bad: dict[str, str]  # frame -> why it was left out
+    rejected: int  # frames with fewer sparse points than the dataset's rule asks for
 
 
 def prepare(
@@ -165,7 +168,7 @@ def prepare(
     scan = call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
     folder = Path(out)
     _check_same_request(folder, _request(scan))
-    counts, bad, tally = {}, {}, [0, 0]
+    counts, bad, tally, rejected = {}, {}, [0, 0], 0
     for split in SPLITS:
         entries = list(scan.splits[split]()) if split in scan.splits else []
         lines = []
@@ -173,15 +176,20 @@ def prepare(
             if progress:
                 progress(f"{dataset} {split}", n + 1, len(entries))
             tally = [tally[0] + made, tally[1] + kept]
-            if why:
+            if why == TOO_FEW:
+                rejected += 1
+            elif why:
                 bad[f"{split}/{entry['id']}"] = why
             else:
                 lines.append(json.dumps(entry, separators=(",", ":")))
         _check_share(dataset, split, bad, len(entries))
         write_bytes(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines).encode())
         counts[split] = len(lines)
-    write_json(folder / "manifest.json", {**_request(scan), "counts": counts, "bad": bad, "reader": _reader_json(scan)})
-    return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad)
+    write_json(
+        folder / "manifest.json",
+        {**_request(scan), "counts": counts, "bad": bad, "rejected": rejected, "reader": _reader_json(scan)},
+    )
+    return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad, rejected=rejected)
 
 
 def _scan_function(dataset: str) -> Callable[..., Scan]:
@@ -233,7 +241,7 @@ Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps writt
 
 
 def _derive_all(scan: Scan, folder: Path, split: str, entries: list[Entry], workers: int) -> Iterator[Derived]:
-    work = partial(_derive, scan.reader, scan.derive, folder, split)
+    work = partial(_derive, scan.reader, scan.derive, folder, (split, scan.min_points.get(split, 0)))
     with ExitStack() as stack:
         if workers and scan.derive:
             pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("spawn")))
@@ -242,8 +250,9 @@ def _derive_all(scan: Scan, folder: Path, split: str, entries: list[Entry], work
             yield from map(work, entries)
 
 
-def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, split: str, entry: Entry) -> Derived:
+def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tuple[str, int], entry: Entry) -> Derived:
     """The entry with its slow depth maps replaced by files; it is read only when one of them is missing."""
+    split, min_points = rule
     wanted = {what: f"{what}/{split}/{entry['id']}.png" for what in derive if _is_slow(entry, what)}
     missing = [what for what, name in wanted.items() if not (folder / name).exists()]
     if missing:
@@ -251,6 +260,8 @@ def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, split: s
             frame = reader({k: v for k, v in entry.items() if k not in ("neighbours", "poses")})
         except DataError as error:
             return entry, str(error), 0, 0
+        if (frame.sparse_depth > 0).sum() < min_points:
+            return entry, TOO_FEW, 0, 0
         made = {"sparse": frame.sparse_depth, "truth": frame.ground_truth}
         for what in missing:
             depth = made[what]

@@ -1,0 +1,227 @@
+"""A user's folder becomes a Domain: units, stride, static frames, splits, faults, held-out points."""
+
+import logging
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_scene import Shot, assert_neighbours_are, thin, walk
+
+from protodepth.data import frames
+from protodepth.data.base import Domain, training_batches
+from protodepth.data.entries import withhold
+from protodepth.data.open import open_domain, parse_argument
+from protodepth.data.recording import Recording, load_recording
+from protodepth.errors import DataError, UnknownNameError
+
+SHOTS = walk(24, size=(40, 56), step=0.03)
+
+
+def write_recording(
+    folder: Path, shots: list[Shot], *, unit: str = "mm", dense: bool = False, poses: bool = True, toml: str = ""
+) -> Path:
+    for i, shot in enumerate(shots):
+        frames.write_image(folder / "image" / f"{i}.png", shot.image)
+        depth = shot.depth if dense else thin(shot.depth)
+        frames.write_depth(folder / ("depth" if dense else "sparse") / f"{i}.png", depth, unit)
+    np.savetxt(folder / "intrinsics.txt", shots[0].K)
+    if poses:
+        np.savetxt(folder / "poses.txt", np.stack([s.pose.ravel() for s in shots]))
+    if toml:
+        (folder / "recording.toml").write_text(toml)
+    return folder
+
+
+def test_a_recording_gives_back_the_scene_with_neighbours_and_poses(tmp_path: Path) -> None:
+    domain = load_recording(write_recording(tmp_path, SHOTS), depth_unit="mm", stride=2)
+    frame = domain.train[3]
+    i = int(frame.name)
+    assert np.array_equal(frame.image, SHOTS[i].image)
+    assert np.abs(frame.sparse_depth - thin(SHOTS[i].depth)).max() <= 0.0005 + 1e-6
+    assert_neighbours_are(frame, SHOTS[i], [SHOTS[i - 2], SHOTS[i + 2]])
+    assert frame.ground_truth is None
+
+
+@pytest.mark.parametrize("unit", ["mm", "kitti"])
+def test_the_unit_is_found_from_the_poses_and_said_aloud(
+    tmp_path: Path, unit: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "protodepth"):
+        domain = load_recording(write_recording(tmp_path, SHOTS, unit=unit))
+    assert domain.identity["unit"] == unit
+    assert f"read as {unit}" in caplog.text
+
+
+def test_without_poses_an_ambiguous_unit_is_an_error_and_a_declared_one_is_taken(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS, poses=False)
+    with pytest.raises(DataError, match="Say which it is: --depth-unit"):
+        load_recording(tmp_path)
+    (tmp_path / "recording.toml").write_text('depth_unit = "mm"\n')
+    assert load_recording(tmp_path).train[0].sparse_depth.max() == pytest.approx(SHOTS[1].depth.max(), rel=0.2)
+
+
+def test_the_stride_grows_when_the_camera_moves_slowly(tmp_path: Path) -> None:
+    slow, fast = walk(30, size=(40, 56), step=0.01), walk(30, size=(40, 56), step=0.06)
+    strides = [
+        load_recording(write_recording(tmp_path / name, shots), depth_unit="mm").identity["stride"]
+        for name, shots in (("slow", slow), ("fast", fast))
+    ]
+    assert strides[0] >= 4 > strides[1]
+
+
+def test_frames_where_the_camera_stands_still_are_not_trained_on(tmp_path: Path) -> None:
+    shots = SHOTS[:10] + [SHOTS[10]] * 8 + SHOTS[11:]
+    for poses in (True, False):
+        folder = write_recording(tmp_path / str(poses), shots, poses=poses)
+        domain = load_recording(folder, depth_unit="mm", stride=1)
+        names = {domain.train.name(i) for i in range(len(domain.train))}
+        assert not names & {str(i) for i in range(11, 17)}
+        assert {"5", "6"} <= names
+        assert domain.identity["skipped"]["still"] >= 6
+
+
+def test_train_val_and_test_are_blocks_of_time_with_gaps_that_neighbours_do_not_cross(tmp_path: Path) -> None:
+    domain = load_recording(write_recording(tmp_path, SHOTS), depth_unit="mm", stride=1)
+    used = {s: {int(domain.split(s).name(i)) for i in range(len(domain.split(s)))} for s in ("train", "val", "test")}
+    seen_in_training = used["train"] | {i - 1 for i in used["train"]} | {i + 1 for i in used["train"]}
+    assert max(seen_in_training) < min(used["val"])
+    assert max(used["val"]) < min(used["test"])
+    assert min(used["test"]) - max(used["val"]) > 1
+    assert max(used["test"]) == len(SHOTS) - 1
+
+
+def test_dense_depth_is_thinned_by_the_sampler_and_the_rest_is_ground_truth(tmp_path: Path) -> None:
+    domain = load_recording(write_recording(tmp_path, SHOTS, dense=True), depth_unit="mm", sampler="uniform:200")
+    frame = domain.test[0]
+    given = frame.sparse_depth > 0
+    assert given.sum() == 200
+    assert frame.ground_truth is not None
+    assert not (given & (frame.ground_truth > 0)).any()
+    assert np.abs(frame.ground_truth + frame.sparse_depth - SHOTS[int(frame.name)].depth).max() < 0.001
+    assert np.array_equal(domain.test[0].sparse_depth, frame.sparse_depth)
+
+
+def test_withheld_points_are_ground_truth_and_not_input(tmp_path: Path) -> None:
+    domain = load_recording(write_recording(tmp_path, SHOTS), depth_unit="mm", withhold=0.25)
+    frame = domain.test[0]
+    whole = thin(SHOTS[int(frame.name)].depth)
+    assert frame.ground_truth is not None
+    assert not ((frame.sparse_depth > 0) & (frame.ground_truth > 0)).any()
+    assert (frame.ground_truth > 0).sum() == round(0.25 * (whole > 0).sum())
+    assert np.abs(frame.sparse_depth + frame.ground_truth - whole).max() < 0.001
+
+
+def test_the_draw_of_withheld_points_depends_on_seed_and_frame() -> None:
+    depth = np.ones((20, 20), np.float32)
+    assert np.array_equal(withhold(depth, 0.3, seed=1, name="a")[1], withhold(depth, 0.3, seed=1, name="a")[1])
+    assert not np.array_equal(withhold(depth, 0.3, seed=1, name="a")[1], withhold(depth, 0.3, seed=1, name="b")[1])
+    assert not np.array_equal(withhold(depth, 0.3, seed=1, name="a")[1], withhold(depth, 0.3, seed=2, name="a")[1])
+
+
+def test_a_few_bad_frames_are_left_out_and_counted_with_their_triplets(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS)
+    (tmp_path / "image" / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    domain = load_recording(tmp_path, depth_unit="mm", stride=1)
+    names = {domain.train.name(i) for i in range(len(domain.train))}
+    assert domain.identity["skipped"]["bad"] == 1
+    assert not names & {"4", "5", "6"}
+
+
+def test_many_bad_frames_stop_with_the_reasons(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS)
+    for i in (2, 9):
+        (tmp_path / "sparse" / f"{i}.png").unlink()
+    with pytest.raises(DataError, match=r"(?s)2 of 24 frames cannot be used.*2: has no depth map"):
+        load_recording(tmp_path, depth_unit="mm")
+
+
+def test_world_to_camera_and_opengl_poses_are_turned_round_when_declared(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS, toml='depth_unit = "mm"\nstride = 1\npose_convention = "world_to_camera"\n')
+    np.savetxt(tmp_path / "poses.txt", np.stack([np.linalg.inv(s.pose).ravel() for s in SHOTS]))
+    frame = load_recording(tmp_path).train[0]
+    assert_neighbours_are(frame, SHOTS[1], [SHOTS[0], SHOTS[2]])
+    (tmp_path / "recording.toml").write_text('depth_unit = "mm"\nstride = 1\npose_convention = "opengl"\n')
+    flip = np.diag([1, -1, -1, 1])
+    np.savetxt(tmp_path / "poses.txt", np.stack([(s.pose @ flip).ravel() for s in SHOTS]))
+    assert_neighbours_are(load_recording(tmp_path).train[0], SHOTS[1], [SHOTS[0], SHOTS[2]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('depth_unit = "inch"', "recording.toml: 'depth_unit'"),
+        ("strides = 3", "'strides'"),
+        ("stride = 0", "'stride'"),
+        ("stride =", "not valid TOML"),
+    ],
+)
+def test_a_wrong_recording_toml_names_file_and_field(tmp_path: Path, text: str, message: str) -> None:
+    write_recording(tmp_path, SHOTS[:4], toml=text)
+    with pytest.raises(DataError, match=message):
+        load_recording(tmp_path)
+
+
+def test_intrinsics_of_another_size_stop(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS[:4])
+    (tmp_path / "intrinsics.txt").write_text("525 525 319.5 239.5")
+    with pytest.raises(DataError, match="another resolution"):
+        load_recording(tmp_path, depth_unit="mm")
+
+
+def test_per_frame_intrinsics_are_read_per_frame(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS[:12])
+    (tmp_path / "intrinsics.txt").unlink()
+    (tmp_path / "intrinsics").mkdir()
+    for i in range(12):
+        np.savetxt(tmp_path / "intrinsics" / f"{i}.txt", SHOTS[0].K + np.diag([i, 0, 0]))
+    recording = Recording.open(tmp_path, depth_unit="mm")
+    assert recording[7].intrinsics[0, 0] == pytest.approx(SHOTS[0].K[0, 0] + 7)
+
+
+def test_three_frames_are_enough_and_one_frame_can_be_judged(tmp_path: Path) -> None:
+    domain = load_recording(write_recording(tmp_path / "three", SHOTS[:3]), depth_unit="mm", stride=1)
+    assert (len(domain.train), len(domain.test)) == (1, 3)
+    domain = load_recording(write_recording(tmp_path / "one", SHOTS[:1], poses=False), depth_unit="mm")
+    assert (len(domain.train), len(domain.test)) == (0, 1)
+
+
+def first_batches(domain: Domain, workers: int) -> list[np.ndarray]:
+    stream = training_batches(domain.train, 2, seed=5, workers=workers)
+    return [
+        np.concatenate([b.image.ravel(), b.sparse_depth.ravel(), b.poses[0].ravel()]) for _, b in zip(range(3), stream)
+    ]
+
+
+def test_batches_are_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+    folder = write_recording(tmp_path, SHOTS, dense=True)
+    domain = load_recording(folder, depth_unit="mm", sampler="harris:150", stride=1)
+    alone = first_batches(domain, 0)
+    assert np.array_equal(alone, first_batches(domain, 2))
+
+
+@pytest.mark.slow
+def test_batches_are_the_same_for_four_workers(tmp_path: Path) -> None:
+    domain = load_recording(
+        write_recording(tmp_path, SHOTS, dense=True), depth_unit="mm", sampler="uniform:150", stride=1
+    )
+    assert np.array_equal(first_batches(domain, 0), first_batches(domain, 4))
+
+
+def test_a_dataset_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    domain = load_recording(write_recording(tmp_path, SHOTS), depth_unit="mm")
+    again = pickle.loads(pickle.dumps(domain.train))  # noqa: S301
+    assert np.array_equal(again[0].image, domain.train[0].image)
+
+
+def test_the_data_argument_grammar(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS)
+    assert parse_argument(str(tmp_path)) == ("recording", str(tmp_path))
+    assert parse_argument("worlds:room") == ("worlds", "room")
+    assert open_domain(str(tmp_path), depth_unit="mm").identity["dataset"] == "recording"
+    with pytest.raises(UnknownNameError, match="kitti"):
+        open_domain("kity:/data")
+    with pytest.raises(DataError, match="does not exist"):
+        open_domain(str(tmp_path / "nothing"))
+    with pytest.raises(DataError, match="after the colon"):
+        open_domain("kitti:")
