@@ -64,3 +64,9 @@ def assert_neighbours_are(frame: object, t: Shot, around: list[Shot], *, loss: f
         assert np.abs(image.astype(int) - shot.image.astype(int)).mean() <= loss
     for pose, shot in zip(frame.poses, around, strict=True):  # type: ignore[attr-defined]
         assert np.allclose(pose, relative(t, shot), atol=atol)
+
+
+def enlarge(shot: Shot, factor: int) -> Shot:
+    """Each pixel repeated: full-size pictures for formats with a fixed size, without the time to draw them."""
+    image, depth = (np.repeat(np.repeat(a, factor, 0), factor, 1) for a in (shot.image, shot.depth))
+    return Shot(image, depth, np.diag([factor, factor, 1.0]) @ shot.K, shot.pose)

@@ -189,7 +189,8 @@ def test_three_frames_are_enough_and_one_frame_can_be_judged(tmp_path: Path) -> 
 def first_batches(domain: Domain, workers: int) -> list[np.ndarray]:
     stream = training_batches(domain.train, 2, seed=5, workers=workers)
     return [
-        np.concatenate([b.image.ravel(), b.sparse_depth.ravel(), b.poses[0].ravel()]) for _, b in zip(range(3), stream)
+        np.concatenate([b.image.ravel(), b.sparse_depth.ravel(), b.poses[0].ravel()])
+        for _, b in zip(range(3), stream, strict=False)
     ]
 
 
