@@ -1,0 +1,58 @@
+"""protodepth: unsupervised continual depth completion with prototypes.
+
+>>> import protodepth
+>>> model = protodepth.ProtoDepth.from_pretrained("worlds-tiny")  # doctest: +SKIP
+>>> p = model.predict(image, sparse_depth, intrinsics)  # doctest: +SKIP
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from protodepth._version import __version__
+
+if TYPE_CHECKING:
+    from protodepth.adaptation import adapt
+    from protodepth.backbones.base import Backbone
+    from protodepth.backbones.hooked import wrap
+    from protodepth.conversion import convert
+    from protodepth.data.base import Domain
+    from protodepth.data.open import open_domain
+    from protodepth.errors import ProtoDepthError
+    from protodepth.methods.base import Method
+    from protodepth.model import ProtoDepth
+    from protodepth.protocol import evaluate, run_sequence
+    from protodepth.prototypes import PrototypeConfig, PrototypeSet
+    from protodepth.types import Batch, LatentSpec, Modality, Prediction
+
+# Where each public name lives.  torch takes seconds to import, so nothing is imported before it is asked for.
+_HOME = {
+    "Backbone": "protodepth.backbones.base",
+    "Batch": "protodepth.types",
+    "Domain": "protodepth.data.base",
+    "LatentSpec": "protodepth.types",
+    "Method": "protodepth.methods.base",
+    "Modality": "protodepth.types",
+    "Prediction": "protodepth.types",
+    "ProtoDepth": "protodepth.model",
+    "ProtoDepthError": "protodepth.errors",
+    "PrototypeConfig": "protodepth.prototypes",
+    "PrototypeSet": "protodepth.prototypes",
+    "adapt": "protodepth.adaptation",
+    "convert": "protodepth.conversion",
+    "evaluate": "protodepth.protocol",
+    "open_domain": "protodepth.data.open",
+    "run_sequence": "protodepth.protocol",
+    "wrap": "protodepth.backbones.hooked",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'protodepth' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -27,12 +27,13 @@ def inverse_intrinsics(K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 3 3"]:
     >>> torch.allclose(inverse_intrinsics(K) @ K, torch.eye(3), atol=1e-5)
     True
     """
-    fx, skew, cx = K[:, 0, 0], K[:, 0, 1], K[:, 0, 2]
-    fy, cy = K[:, 1, 1], K[:, 1, 2]
-    zero, one = torch.zeros_like(fx), torch.ones_like(fx)
+    ix, iy = 1 / K[:, 0, 0], 1 / K[:, 1, 1]
+    skew, cx, cy = K[:, 0, 1], K[:, 0, 2], K[:, 1, 2]
+    zero, one = torch.zeros_like(ix), torch.ones_like(ix)
+    shear = skew * ix * iy
     rows = [
-        torch.stack([1 / fx, -skew / (fx * fy), (skew * cy - cx * fy) / (fx * fy)], -1),
-        torch.stack([zero, 1 / fy, -cy / fy], -1),
+        torch.stack([ix, -shear, shear * cy - cx * ix], -1),
+        torch.stack([zero, iy, -(cy * iy)], -1),
         torch.stack([zero, zero, one], -1),
     ]
     return torch.stack(rows, -2)
@@ -46,8 +47,8 @@ def scale_intrinsics(K: Float[Tensor, "b 3 3"], sx: float, sy: float) -> Float[T
 
 def rays(K: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b 3 h w"]:
     r"""Calibrated directions :math:`K^{-1} \bar x` with z = 1."""
-    grid = pixel_grid(height, width, K).flatten(2)
-    return (inverse_intrinsics(K) @ grid).reshape(-1, 3, height, width)
+    grid, inverse = pixel_grid(height, width, K), inverse_intrinsics(K)[..., None, None]
+    return inverse[:, :, 0] * grid[:, :1] + inverse[:, :, 1] * grid[:, 1:2] + inverse[:, :, 2]
 
 
 def backproject(depth: Depth, K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 3 h w"]:
@@ -79,8 +80,12 @@ def reproject(
     depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]
 ) -> tuple[Float[Tensor, "b 2 h w"], Depth]:
     r"""Where each pixel of camera t lands in camera tau, :math:`\pi g_{\tau t} K^{-1} \bar x d(x)`, and its depth there."""
-    points = transform(backproject(depth, K), pose)
-    return project(points, K), points[:, 2:]
+    # Written out, and in this order: a matrix product rounds differently on each machine, and a pixel that falls on the
+    # other side of an integer changes the gradient of the look-up.
+    P, ray = (K @ pose[:, :3])[..., None, None], rays(K, depth.shape[-2], depth.shape[-1])
+    x, y = ray[:, :1] * depth, ray[:, 1:2] * depth
+    q = P[:, :, 0] * x + P[:, :, 1] * y + P[:, :, 2] * depth + P[:, :, 3]
+    return q[:, :2] / (q[:, 2:] + 1e-7), q[:, 2:]
 
 
 def warp(image: Image, depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]) -> Image:
@@ -141,14 +146,16 @@ def window_min(x: Tensor, size: int) -> Tensor:
     return -window_max(-x, size)
 
 
-def outlier_free(sparse_depth: Depth, size: int = 7, threshold: float = 1.5) -> Depth:
+def outlier_free(sparse_depth: Depth, size: int = 7, threshold: float = 1.5, relative: float = 0.0) -> Depth:
     """Validity (1 or 0) of sparse points without occluded returns.
 
-    A point is dropped if a point in its size x size window is nearer by more than ``threshold`` metres: a background
-    point seen through the gap between two sensors.
+    A point is dropped if a point in its size x size window is nearer by more than ``threshold`` metres and more than the share
+    ``relative`` of its depth: a background point seen through the gap between two sensors.  The published networks use 7, 1.5 and 0; in
+    small images a window of 7 covers metres of road, so that a relative margin is needed to keep far points.
     """
     valid = (sparse_depth > 0).to(sparse_depth.dtype)
     far = 10 * sparse_depth.amax().clamp(min=1.0)
     filled = torch.where(sparse_depth > 0, sparse_depth, far)
-    nearest = window_min(filled, size)
-    return torch.where(nearest < sparse_depth - threshold, torch.zeros_like(valid), valid)
+    margin = (relative * sparse_depth).clamp(min=threshold)
+    occluded = window_min(filled, size) < sparse_depth - margin
+    return torch.where(occluded, torch.zeros_like(valid), valid)

@@ -94,7 +94,7 @@ def prior_depth(depth: Depth, prior: Depth, error: Tensor, prior_error: Tensor) 
     The errors are per pixel (b 1 h w).  Samples are not mixed (the published code mixes them for batches over one).
     """
     better = (prior_error <= error).to(depth.dtype)
-    return (better * (depth - prior).abs()).sum() / better.sum().clamp(min=1e-8)
+    return weighted_mean((depth - prior).abs(), better)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,11 @@ class ObjectiveConfig:
     clamp_sparse: bool = True  # sparse target clamped to the network's maximum, as KBNet and FusionNet do
     weight_by_absence: bool = False  # VOICED: pixels with a sparse point do not count photometrically
     mask_outside: bool = False  # pixels that leave the neighbour's image do not count
-    outlier_size: int = 7
-    outlier_threshold: float = 1.5  # metres; relative to 1.5 m at any range
+    outlier_size: int = (
+        7  # local outliers among the sparse points: window in pixels, margin in metres and as a share of depth
+    )
+    outlier_threshold: float = 1.5
+    outlier_relative: float = 0.0
     poses: Literal["auto", "given", "network"] = "auto"  # auto: given where the data has them
     learn_pose: bool = True  # with given poses, the pose network still learns (its gradient does not reach the depth)
 
@@ -207,7 +210,9 @@ class Objective(nn.Module):
     def forward(self, batch: Batch, depth: Depth, *, mask: Mask | None = None, prior: Depth | None = None) -> LossTerms:
         """Terms for a prediction in the batch's own pixels; ``mask`` says where it is valid after augmentation."""
         config = self.config
-        points = outlier_free(batch.sparse_depth, config.outlier_size, config.outlier_threshold)
+        points = outlier_free(
+            batch.sparse_depth, config.outlier_size, config.outlier_threshold, config.outlier_relative
+        )
         weight = torch.ones_like(depth) if mask is None else mask
         if config.weight_by_absence and mask is None:
             weight = 1 - points

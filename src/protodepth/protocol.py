@@ -80,8 +80,12 @@ class SequenceResult:
     agnostic: Scores
     confusion: np.ndarray | None  # [true, chosen] counts on test frames after the last stage
     chosen_names: tuple[str, ...]
-    curves: list[dict[str, Any]] = field(default_factory=list)  # stage, step, domain, setting, four errors on val frames
-    seconds: list[float] = field(default_factory=list)  # training time of each stage, with the method's own extra work (auxiliary network, Fisher, buffer)
+    curves: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # stage, step, domain, setting, four errors on val frames
+    seconds: list[float] = field(
+        default_factory=list
+    )  # training time of each stage, with the method's own extra work (auxiliary network, Fisher, buffer)
     skipped: int = 0
     extra_parameters: int = 0
     extra_bytes: int = 0
@@ -92,7 +96,9 @@ class SequenceResult:
         """Share of test frames for which the set of their own domain was chosen."""
         if self.confusion is None:
             return None
-        hits = sum(self.confusion[i, self.chosen_names.index(d)] for i, d in enumerate(self.domains) if d in self.chosen_names)
+        hits = sum(
+            self.confusion[i, self.chosen_names.index(d)] for i, d in enumerate(self.domains) if d in self.chosen_names
+        )
         return float(hits / self.confusion.sum())
 
 
@@ -122,7 +128,6 @@ def run_sequence(
     *,
     pretrained: bool = True,
     curve_every: int = 0,
-    curve_steps: int = 0,
     split: str = "test",
     report: Callable[[str], None] = lambda text: None,
 ) -> SequenceResult:
@@ -147,9 +152,15 @@ def run_sequence(
             report(f"{method.name}: learning {domain.name}")
             seen = domains[: stage + 1]
 
-            def each_step(step: int, stage: int = stage, seen: Sequence[Domain] = seen) -> None:
-                if curve_every and step % curve_every == 0:
+            looking = [0.0]  # seconds spent on the curve, which are not training time
+
+            def each_step(
+                step: int, stage: int = stage, seen: Sequence[Domain] = seen, looking: list[float] = looking
+            ) -> None:
+                if step % curve_every == 0:
+                    begun = time.monotonic()
                     curves.extend(curve_points(judge, stage, step, seen))
+                    looking[0] += time.monotonic() - begun
 
             if curve_every and method.trains:
                 curves.extend(curve_points(judge, stage, 0, domains[: max(stage, 1)]))
@@ -157,7 +168,7 @@ def run_sequence(
             method.begin_domain(domain, auxiliary)
             progress = fit(method, domain, each_step if curve_every else None)
             method.end_domain(domain)
-            seconds.append(time.monotonic() - started)
+            seconds.append(time.monotonic() - started - looking[0])
             skipped += progress.skipped
         else:
             method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
@@ -166,7 +177,9 @@ def run_sequence(
         last = judge.row(agnostic=True)
         agnostic.append([e.mean for e in last])
     names = tuple(dict.fromkeys(c for e in last for c in e.chosen))
-    names = tuple(d.name for d in domains if d.name in names) + tuple(n for n in names if n not in {d.name for d in domains})
+    names = tuple(d.name for d in domains if d.name in names) + tuple(
+        n for n in names if n not in {d.name for d in domains}
+    )
     return SequenceResult(
         method=method.name,
         domains=tuple(d.name for d in domains),
@@ -186,7 +199,13 @@ def run_sequence(
 def curve_points(judge: Judge, stage: int, step: int, seen: Sequence[Domain]) -> list[dict[str, Any]]:
     """Errors on the val frames of the domains seen so far, in both settings."""
     return [
-        {"stage": stage, "step": step, "domain": d.name, "setting": setting, **judge.errors(d, agnostic=setting == "agnostic", split="val").mean}
+        {
+            "stage": stage,
+            "step": step,
+            "domain": d.name,
+            "setting": setting,
+            **judge.errors(d, agnostic=setting == "agnostic", split="val").mean,
+        }
         for d in seen
         for setting in ("incremental", "agnostic")
     ]

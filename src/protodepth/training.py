@@ -37,7 +37,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
-            raise ConfigError(f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}")
+            raise ConfigError(
+                f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"
+            )
 
     def factor(self, step: int) -> float:
         """Multiplier of the learning rates at a step."""
@@ -108,7 +110,9 @@ def fit(
             bad = 0 if terms is not None else bad + 1
             progress.skipped += terms is None
             if bad >= MAX_BAD_STEPS:
-                raise TrainingDiverged(f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'")
+                raise TrainingDiverged(
+                    f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'"
+                )
             step += 1
             progress.terms = terms or progress.terms
             log(step, {**(terms or {}), "rate": schedule.rate * schedule.factor(step - 1)})
@@ -121,7 +125,7 @@ def fit(
     except (KeyboardInterrupt, TrainingDiverged):
         state.save(step)
         raise
-    state.clear()
+    state.save(step)  # a finished stage: a resumed sequence loads it instead of learning it again
     method.train(False)
     progress.steps, progress.seconds = step - first, time.monotonic() - started
     return progress
@@ -207,12 +211,6 @@ class TrainingState:
             index, name = key.split(".", 1)
             values.setdefault(int(index), {})[name] = tensor
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": values})
-
-    def clear(self) -> None:
-        if self.folder is not None:
-            for path in (*self.folder.glob("state-*.safetensors"), self.folder / "state.json"):
-                path.unlink(missing_ok=True)
-
 
 class JsonLines:
     """A log that appends one JSON line a record; readable with any tool."""

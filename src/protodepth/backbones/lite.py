@@ -5,6 +5,7 @@ The network learns what the image adds to it.
 """
 
 import math
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -16,29 +17,28 @@ from protodepth.geometry import outlier_free
 from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Mask, Modality
 
 
-def pull_push(value: Depth, mask: Mask, levels: int = 6) -> Depth:
-    """Fill the pixels without a value: averages of known pixels over growing cells, the finest available one wins.
+def pull_push(value: Depth, mask: Mask, levels: int = 6, falloff: float = 0.1) -> Depth:
+    """Fill the pixels without a value: averages of known pixels over growing cells, nearer cells weigh more.
 
-    The finest cell is 2x2 pixels and cells are joined bilinearly, so the result is smooth and not exact at the points: a network
-    that adds a residual starts with something to improve everywhere.
+    Level l holds the masked averages over cells of 2^l pixels, joined bilinearly; it counts ``falloff``^l, so a pixel with points nearby
+    follows them and one without takes what the coarser levels know.
 
     >>> v = torch.zeros(1, 1, 8, 8); v[..., 2, 3] = 5.0
-    >>> bool((pull_push(v, (v > 0).float()) == 5).all())
+    >>> bool(torch.allclose(pull_push(v, (v > 0).float()), torch.tensor(5.0)))
     True
     """
-    pyramid = []
+    size = value.shape[-2:]
     total, weight = value * mask, mask
+    numerator, denominator, share = total, weight, 1.0
     for _ in range(levels):
-        total = F.avg_pool2d(total, 2, ceil_mode=True)
-        weight = F.avg_pool2d(weight, 2, ceil_mode=True)
-        pyramid.append((total, weight))
-    mean = (value * mask).sum((2, 3), keepdim=True) / mask.sum((2, 3), keepdim=True).clamp(min=1e-6)
-    filled = mean.expand_as(pyramid[-1][0])
-    for total, weight in reversed(pyramid):
-        coarse = F.interpolate(filled, size=total.shape[-2:], mode="bilinear", align_corners=False)
-        known = (weight > 0).to(value.dtype)
-        filled = known * total / weight.clamp(min=1e-6) + (1 - known) * coarse
-    return F.interpolate(filled, size=value.shape[-2:], mode="bilinear", align_corners=False)
+        total, weight = (F.avg_pool2d(t, 2, ceil_mode=True) for t in (total, weight))
+        share *= falloff
+        numerator = numerator + share * F.interpolate(total, size=size, mode="bilinear", align_corners=False)
+        denominator = denominator + share * F.interpolate(weight, size=size, mode="bilinear", align_corners=False)
+    share *= falloff  # the mean of all points, for pixels that no cell reaches
+    numerator = numerator + share * (value * mask).mean((2, 3), keepdim=True)
+    denominator = denominator + share * mask.mean((2, 3), keepdim=True)
+    return numerator / denominator.clamp(min=1e-20)
 
 
 def conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
@@ -54,14 +54,12 @@ class Stage(nn.Module):
     Linear latents can be negative: their averages differ in direction between domains, not only in length.
     """
 
-    def __init__(self, inputs: int, outputs: int, *, first: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.first = first
         self.down, self.mix = conv(inputs, outputs, stride=2), conv(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x if self.first else F.leaky_relu(x, 0.2)
-        return self.mix(F.leaky_relu(self.down(x), 0.2))
+        return self.mix(F.leaky_relu(self.down(F.leaky_relu(x, 0.2)), 0.2))
 
 
 class Merge(nn.Module):
@@ -79,7 +77,7 @@ class Merge(nn.Module):
 
 @backbones.register("lite")
 class Lite(Backbone):
-    """Image and depth encoders with skips at 1/2, 1/4 and 1/8, bottleneck at 1/16, and a residual in log depth."""
+    """Image and depth encoders with skips at full size, 1/2, 1/4 and 1/8, bottleneck at 1/16, and a residual in log depth."""
 
     name: ClassVar[str] = "lite"
     default_reduction: ClassVar[str] = "relative"
@@ -93,32 +91,28 @@ class Lite(Backbone):
     def __init__(
         self,
         depth_range: tuple[float, float] = (0.1, 100.0),
-        image_widths: tuple[int, int, int, int] = (16, 32, 48, 64),
-        depth_widths: tuple[int, int, int, int] = (8, 16, 24, 32),
+        image_widths: tuple[int, int, int, int, int] = (8, 16, 32, 48, 64),
+        depth_widths: tuple[int, int, int, int, int] = (8, 8, 16, 24, 32),
     ) -> None:
         super().__init__()
         self.depth_range = (float(depth_range[0]), float(depth_range[1]))
         self.image_widths, self.depth_widths = tuple(image_widths), tuple(depth_widths)
         i, d = self.image_widths, self.depth_widths
-        self.image_stages = self._stages((3, *i))
-        self.depth_stages = self._stages((3, *d))
-        fused = i[3] + d[3]
-        self.merges = nn.ModuleList(
-            [Merge(fused, i[2] + d[2], i[3]), Merge(i[3], i[1] + d[1], i[2]), Merge(i[2], i[0] + d[0], i[1])]
-        )
-        self.top, self.head = conv(i[1], i[0]), conv(i[0], 1)
+        self.image_stages, self.depth_stages = self._stages(i), self._stages(d)
+        widths = [i[4] + d[4], i[4], i[3], i[2], i[1]]  # of the decoder, from the bottleneck up to full size
+        self.merges = nn.ModuleList([Merge(widths[n], i[3 - n] + d[3 - n], widths[n + 1]) for n in range(4)])
+        self.head = conv(widths[-1], 1)
         nn.init.normal_(self.head.weight, std=1e-2)
         self.latent_specs = (
-            *(LatentSpec(f"skip{n}_image", i[n - 1], Modality.IMAGE) for n in (1, 2, 3)),
-            *(LatentSpec(f"skip{n}_depth", d[n - 1], Modality.DEPTH) for n in (1, 2, 3)),
-            LatentSpec("latent", fused, Modality.FUSED, bottleneck=True),
+            *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
+            *(LatentSpec(f"skip{n}_depth", d[n], Modality.DEPTH) for n in range(4)),
+            LatentSpec("latent", widths[0], Modality.FUSED, bottleneck=True),
         )
         self.default_layers = tuple(s.name for s in self.latent_specs)
 
     @staticmethod
     def _stages(widths: tuple[int, ...]) -> nn.ModuleList:
-        pairs = zip(widths[:-1], widths[1:], strict=True)
-        return nn.ModuleList([Stage(a, b, first=n == 0) for n, (a, b) in enumerate(pairs)])
+        return nn.ModuleList([conv(3, widths[0]), *(Stage(a, b) for a, b in pairwise(widths))])
 
     def config(self) -> dict[str, Any]:
         return {
@@ -133,23 +127,21 @@ class Lite(Backbone):
         return ((depth.clamp(min=low) / low).log() / math.log(high / low)).clamp(0.01, 0.99)
 
     def encode(self, batch: Batch) -> Latents:
-        mask = outlier_free(batch.sparse_depth)
+        mask = outlier_free(batch.sparse_depth, size=3, relative=0.3)
         position = self.position(batch.sparse_depth) * mask
         scaffold = pull_push(position, mask).clamp(0.01, 0.99)
         image, depth = batch.image - 0.5, torch.cat([2 * scaffold - 1, (position - scaffold) * mask * 4, mask], 1)
         layers: dict[str, Tensor] = {}
-        for n in range(4):
+        for n in range(5):
             image, depth = self.image_stages[n](image), self.depth_stages[n](depth)
-            layers[f"skip{n + 1}_image"], layers[f"skip{n + 1}_depth"] = image, depth
+            layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = image, depth
         layers["latent"] = torch.cat([layers.pop("skip4_image"), layers.pop("skip4_depth")], 1)
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, {"scaffold": scaffold})
 
     def decode(self, latents: Latents) -> Depth:
         layers, scaffold = latents.layers, latents.context["scaffold"]
         x = F.leaky_relu(layers["latent"], 0.2)
-        for merge, n in zip(self.merges, (3, 2, 1), strict=True):
+        for merge, n in zip(self.merges, (3, 2, 1, 0), strict=True):
             x = merge(x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
-        x = F.interpolate(x, size=scaffold.shape[-2:], mode="nearest")
-        residual = self.head(F.leaky_relu(self.top(x), 0.2))
         low, high = self.depth_range
-        return low * torch.exp(math.log(high / low) * torch.sigmoid(torch.logit(scaffold) + residual))
+        return low * torch.exp(math.log(high / low) * torch.sigmoid(torch.logit(scaffold) + self.head(x)))

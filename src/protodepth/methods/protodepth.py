@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from protodepth.data.base import Domain
+from protodepth.data.base import Domain, FrameDataset, collate
 from protodepth.descriptors import descriptor_loss
 from protodepth.losses import Objective
 from protodepth.methods.base import Fit, Method, methods
@@ -76,3 +78,14 @@ class ProtoDepthMethod(Method):
 
     def extra_bytes(self) -> int:
         return 4 * self.extra_parameters()
+
+
+@torch.no_grad()
+def describe(model: ProtoDepth, name: str, data: FrameDataset, *, frames: int = 256) -> None:
+    """Give D_1 its descriptor: the mean of unit sample descriptors, which is the exact minimum of Eq. 9 with no other domain."""
+    if name not in model.domains:
+        model.add_domain(name, base=True)
+    count = min(frames, len(data))
+    rows = [model.complete(collate([data[i * len(data) // count]]), "base").descriptor for i in range(count)]
+    direction = normalize(normalize(torch.cat(rows), dim=-1).mean(0), dim=0)
+    model.domain(name).descriptor.copy_(direction * len(direction) ** 0.5)

@@ -1,0 +1,96 @@
+"""Configuration is Python: frozen dataclasses, in and out of TOML, with overrides from the command line."""
+
+import dataclasses
+import math
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from pydantic import TypeAdapter, ValidationError
+
+from protodepth.checkpoint import write_bytes
+from protodepth.errors import ConfigError, UnknownNameError
+
+T = TypeVar("T")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A frozen dataclass as plain values; None is left out (TOML has no null), so a field that may be None defaults to it."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {
+                f.name: plain(getattr(value, f.name))
+                for f in dataclasses.fields(value)
+                if getattr(value, f.name) is not None
+            }
+        if isinstance(value, dict):
+            return {str(k): plain(v) for k, v in value.items() if v is not None}
+        if isinstance(value, (tuple, list)):
+            return [plain(v) for v in value]
+        return value
+
+    return plain(config)
+
+
+def from_dict(kind: type[T], values: dict[str, Any], where: str = "configuration") -> T:
+    """Validated construction; the message names the field."""
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{where}: {field or 'value'}: {first['msg']} (got {first.get('input')!r})") from None
+
+
+def write(config: Any, path: Path) -> None:
+    """The resolved configuration, saved beside what it made."""
+    write_bytes(path, tomli_w.dumps(to_dict(config)).encode())
+
+
+def read(kind: type[T], path: Path) -> T:
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist") from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not readable TOML: {error}") from None
+    return from_dict(kind, values, str(path))
+
+
+def parse_value(text: str) -> Any:
+    """A command-line value as TOML reads it; what is not TOML is a string.
+
+    >>> parse_value("3e-2"), parse_value("[1, 2]"), parse_value("true"), parse_value("cosine")
+    (0.03, [1, 2], True, 'cosine')
+    """
+    if text == "inf":
+        return math.inf
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def override(config: T, settings: tuple[str, ...]) -> T:
+    """``key.sub=value`` settings applied to a frozen dataclass."""
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting!r}: expected key=value, for example --set schedule.steps=100")
+        config = _replace(config, path.split("."), parse_value(text), setting)
+    return config
+
+
+def _replace(config: Any, keys: list[str], value: Any, setting: str) -> Any:
+    key, rest = keys[0], keys[1:]
+    if isinstance(config, dict):
+        return {**config, key: _replace(config.get(key, {}), rest, value, setting) if rest else value}
+    names = tuple(f.name for f in dataclasses.fields(config)) if dataclasses.is_dataclass(config) else ()
+    if key not in names:
+        raise UnknownNameError(f"setting in --set {setting}", key, names)
+    if rest:
+        return dataclasses.replace(config, **{key: _replace(getattr(config, key), rest, value, setting)})
+    values = {f: getattr(config, f) for f in names} | {key: value}
+    return from_dict(type(config), values, f"--set {setting}")

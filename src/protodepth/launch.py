@@ -1,0 +1,139 @@
+"""Start or resume a named recipe in a folder: what ``protodepth train`` does."""
+
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from protodepth import config, recipes
+from protodepth.checkpoint import read_json, write_json
+from protodepth.errors import CheckpointError, ConfigError
+from protodepth.methods.base import Method
+from protodepth.progress import Reporter
+from protodepth.report import (
+    Sample,
+    about_run,
+    add_predictions,
+    collect,
+    display_name,
+    results_document,
+    table,
+    write_run,
+)
+from protodepth.runs import BaseRecipe, SequenceRecipe, learn_sequence, open_domains, train_base
+from protodepth.storage import resolve
+from protodepth.training import JsonLines
+
+
+def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:
+    """A recipe by name, or from the recipe.toml of an earlier run."""
+    if not name.endswith(".toml"):
+        return recipes.get(name)
+    try:
+        return config.read(BaseRecipe, Path(name))
+    except ConfigError:
+        return config.read(SequenceRecipe, Path(name))
+
+
+def train(
+    name: str, out: Path, *, method: str, changes: dict[str, Any], settings: tuple[str, ...], resume: bool
+) -> None:
+    """Run a recipe with changes into a folder."""
+    recipe = read_recipe(name)
+    fields = {f.name for f in dataclasses.fields(recipe)}
+    wrong = [key for key in changes if key not in fields]
+    if wrong:
+        raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
+    recipe = config.override(dataclasses.replace(recipe, **changes), settings)
+    claim(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
+    if isinstance(recipe, BaseRecipe):
+        run_base(recipe, out)
+    else:
+        run_method(recipe, method, out)
+
+
+def claim(out: Path, recipe: BaseRecipe | SequenceRecipe, method: str, resume: bool) -> None:
+    """An output folder belongs to one configuration; another one is refused, not mixed in."""
+    about = {"kind": "run", "recipe": config.to_dict(recipe), "method": method}
+    place = out / "run.json"
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file: give a folder for --out")
+    if place.exists():
+        known = read_json(place)
+        same = {k: known.get(k) for k in about} == config.to_dict(about)
+        if not same:
+            raise CheckpointError(f"{out} holds a run with other settings: give another --out")
+        if not resume:
+            raise CheckpointError(f"{out} holds this run already: --resume to go on, or another --out")
+    elif out.exists() and any(out.iterdir()):
+        raise CheckpointError(f"{out} is not empty and holds no run: give another --out, nothing was overwritten")
+    else:
+        write_json(place, config.to_dict(about))
+        config.write(recipe, out / "recipe.toml")
+
+
+def command_line() -> str:
+    """The command as typed, without the path of the program."""
+    return shlex.join(["protodepth", *sys.argv[1:]])
+
+
+def print_table(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    Console().print(table(document))
+
+
+def picture(samples: list[Sample], method: Method) -> list[Sample]:
+    """The samples with the method's predictions under its displayed names."""
+    agnostic = display_name(method.name, "agnostic") if method.name == "protodepth" else None
+    return add_predictions(samples, method.predict, display_name(method.name), agnostic)
+
+
+def run_base(recipe: BaseRecipe, out: Path) -> None:
+    reporter = Reporter()
+    if (out / "model" / "config.json").exists():
+        reporter.line(f"{out / 'model'} is complete: nothing to do")
+        return
+    log = JsonLines(out / "log.jsonl")
+    with reporter.bar(f"training {recipe.name}", recipe.schedule.steps) as advance:
+
+        def each(step: int, record: dict[str, float]) -> None:
+            advance(step)
+            if step % 50 == 0:
+                log(step, record)
+
+        model = train_base(recipe, folder=out / "state", log=each, report=reporter.line)
+    notes = {"recipe": config.to_dict(recipe), "command": command_line()}
+    model.save_pretrained(out / "model", notes=notes)
+    print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data {recipe.data.split('?')[0]}")
+
+
+def run_method(recipe: SequenceRecipe, name: str, out: Path) -> None:
+    """One method on the sequence: results, report and the final model."""
+    from protodepth.model import ProtoDepth
+
+    reporter, log = Reporter(), JsonLines(out / "log.jsonl")
+    model = ProtoDepth.from_pretrained(resolve(recipe.start))
+    domains = open_domains(recipe)
+    total = recipe.schedule.steps * (len(domains) - 1)
+    with reporter.bar(f"{name} on {recipe.name}", total) as advance:
+        done = [0]
+
+        def each(step: int, record: dict[str, float]) -> None:
+            done[0] += 1
+            advance(done[0])
+            if step % 50 == 0:
+                log(step, record)
+
+        result, method = learn_sequence(
+            name, recipe, model, domains, folder=out / "state", log=each, report=reporter.line
+        )
+    document = results_document([result], seconds=sum(result.seconds), about=about_run(command_line(), recipe.seed))
+    samples = picture(collect(domains), method)
+    write_run(out, document, samples)
+    method.model.save_pretrained(
+        out / "model", notes={"recipe": config.to_dict(recipe), "method": name, "command": command_line()}
+    )
+    print_table(document)
+    print(f"wrote {out / 'report.html'}, {out / 'results.json'} and {out / 'model'}")

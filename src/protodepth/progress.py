@@ -1,0 +1,51 @@
+"""What a long command shows: a bar with the time left on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Reporter:
+    """Lines and bars on standard error, so that standard output stays for results."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.terminal = sys.stderr.isatty() and not quiet
+
+    def line(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Yields ``advance_to(n)``."""
+        if self.quiet:
+            yield lambda n: None
+        elif self.terminal:
+            yield from self._rich(label, total)
+        else:
+            yield self._plain(label, total)
+
+    def _rich(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(label, total=total)
+            yield lambda n: progress.update(task, completed=n)
+
+    def _plain(self, label: str, total: int) -> Callable[[int], None]:
+        started, last = time.monotonic(), [0.0]
+
+        def advance(n: int) -> None:
+            now = time.monotonic()
+            if n >= total or now - last[0] >= 10:
+                last[0] = now
+                left = (now - started) / max(n, 1) * (total - n)
+                self.line(
+                    f"{label}: {n}/{total}" + (f", {left:.0f} s left" if n < total else f" in {now - started:.0f} s")
+                )
+
+        return advance

@@ -1,0 +1,156 @@
+"""Whole runs: train a base network on its first domain, or a method on a sequence.  Resumable, recorded, all-or-nothing."""
+
+import copy
+import dataclasses
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from protodepth import config as configuration
+from protodepth._version import __version__
+from protodepth.backbones.base import backbones
+from protodepth.backbones.posenet import PoseNet
+from protodepth.checkpoint import write_json
+from protodepth.data.base import Domain, FrameDataset
+from protodepth.data.open import open_domain
+from protodepth.errors import ConfigError
+from protodepth.losses import Objective, ObjectiveConfig
+from protodepth.methods.base import Method, build, methods
+from protodepth.methods.protodepth import describe
+from protodepth.model import ProtoDepth
+from protodepth.protocol import SequenceResult, run_sequence
+from protodepth.prototypes import PrototypeConfig
+from protodepth.training import Log, Progress, Schedule, fit, silent
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRecipe:
+    """How a base network learns D_1 from scratch."""
+
+    name: str
+    data: str  # a data argument, for example worlds:street
+    backbone: str = "lite"
+    preset: str = "indoor"
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    prototypes: PrototypeConfig = field(default_factory=PrototypeConfig)  # what later domains get by default
+    pose: bool = True  # also train the backbone's pose network
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceRecipe:
+    """How methods learn D_2, D_3, ... from a base network: one budget for all of them."""
+
+    name: str
+    start: str  # a bundled model or a folder
+    domains: tuple[str, ...]  # data arguments; the first is what the start has learned
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    prototypes: PrototypeConfig = field(default_factory=PrototypeConfig)
+    rates: dict[str, float] = field(
+        default_factory=dict
+    )  # learning rate by method, where it differs from the schedule's
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration by method
+    curve_every: int = 0
+    seed: int = 0
+
+
+def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
+    return Objective(config, pose=model.pose, max_depth=model.backbone.depth_range[1])
+
+
+def train_base(
+    recipe: BaseRecipe, *, folder: Path | None = None, log: Log = silent, report: Report = lambda t: None
+) -> ProtoDepth:
+    """Train a network on its first domain, unsupervised, and describe that domain."""
+    torch.manual_seed(recipe.seed)
+    network = backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
+    pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
+    model = ProtoDepth(network, recipe.prototypes, pose=pose)
+    domain = open_domain(recipe.data)
+    report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {recipe.schedule.steps} steps")
+    method = build("finetune", model, build_objective(model, recipe.objective))
+    progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
+    describe(model, domain.name, domain.train)
+    model.history[domain.name] = {
+        "recipe": configuration.to_dict(recipe),
+        "data": domain.identity,
+        "seconds": round(progress.seconds, 1),
+        **versions(),
+    }
+    model.backbone.eval().requires_grad_(False)  # training had unfrozen it
+    return model
+
+
+def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method:
+    """A method with its settings of the recipe, on its own copy of the start model."""
+    cls = methods.get(name)
+    start = copy.deepcopy(model)
+    values: Any = recipe.prototypes if name == "protodepth" else None
+    settings = recipe.settings.get(name, {})
+    kind = getattr(cls, "Config", None)
+    if settings and kind is None:
+        raise ConfigError(f"method {name!r} has no settings, got {sorted(settings)}")
+    if name != "protodepth" and kind is not None:
+        values = configuration.from_dict(kind, settings, f"settings of {name}")
+    elif settings:
+        values = dataclasses.replace(recipe.prototypes, **settings)
+    return build(name, start, build_objective(start, recipe.objective), values)
+
+
+def learn_sequence(
+    name: str,
+    recipe: SequenceRecipe,
+    model: ProtoDepth,
+    domains: list[Domain],
+    *,
+    folder: Path | None = None,
+    log: Log = silent,
+    report: Report = lambda t: None,
+    split: str = "test",
+) -> tuple[SequenceResult, Method]:
+    """One method on the recipe's sequence: its result, and the method for pictures and saving."""
+    method = build_method(name, model, recipe)
+    schedule = dataclasses.replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
+
+    def fit_domain(method: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+        place = folder / f"{method.name}-{domain.name}" if folder else None
+        return fit(method, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
+
+    result = run_sequence(method, domains, fit_domain, curve_every=recipe.curve_every, split=split, report=report)
+    return result, method
+
+
+def open_domains(recipe: SequenceRecipe) -> list[Domain]:
+    return [open_domain(argument) for argument in recipe.domains]
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    return {
+        "protodepth": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+    }
+
+
+def save_run(folder: Path, recipe: Any, record: dict[str, Any]) -> None:
+    """The resolved recipe and a record of what happened, beside the results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration.write(recipe, folder / "recipe.toml")
+    write_json(folder / "run.json", {**record, **versions()})
+
+
+def pick(data: FrameDataset, count: int) -> list[int]:
+    """Frame numbers spread evenly over a dataset: pictures are chosen by rule, not by look."""
+    return [int(i) for i in np.linspace(0, len(data) - 1, num=min(count, len(data)) + 2)[1:-1]] if len(data) else []
