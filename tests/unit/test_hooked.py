@@ -1,6 +1,8 @@
 """Networks that were not written for this package, wrapped: taps, replay, adaptation, saving, forgetting nothing."""
 
 import copy
+import re
+import runpy
 import threading
 from collections import namedtuple
 from collections.abc import Callable
@@ -509,3 +511,13 @@ def test_a_network_with_tied_weights_can_be_saved(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model")
     again = ProtoDepth.from_pretrained(tmp_path / "model", backbone=wrap(Tied(), ["one", "two"], call_plain))
     assert torch.equal(again.predict_batch(frames()).depth, model.predict_batch(frames()).depth)
+
+
+def test_the_example_script_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).resolve().parents[2] / "examples" / "own_network.py"
+    runpy.run_path(str(script), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "bit for bit: True" in printed
+    errors = [float(e) for e in re.findall(r"step +\d+: ([\d.]+) m", printed)]
+    assert errors == sorted(errors, reverse=True)
+    assert len(errors) == 4
