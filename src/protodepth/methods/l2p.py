@@ -67,8 +67,9 @@ class L2P(Method):
     @classmethod
     def check(cls, model: ProtoDepth) -> None:
         if "prompts" not in inspect.signature(model.backbone.encode).parameters:
+            name = model.backbone.name or type(model.backbone).__name__
             raise ConfigError(
-                f"l2p needs a transformer whose encode takes prompts; {model.backbone.name or type(model.backbone).__name__!r} has no place for them: use the backbone uformer"
+                f"l2p needs a transformer whose encode takes prompts; {name} has no place for them: use the backbone uformer"
             )
 
     def begin_domain(self, domain: Domain, fit: Fit) -> None:
