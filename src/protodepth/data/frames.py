@@ -59,7 +59,7 @@ def rgb_array(picture: Picture.Image, name: str) -> np.ndarray:
     """Height x width x 3, uint8, of an 8-bit colour or grey picture."""
     if picture.mode in _DEEP_MODES:
         raise DataError(f"{name} is a {picture.mode} picture, expected 8-bit colour: is it a depth map?")
-    return np.asarray(picture.convert("RGB"))
+    return np.array(picture.convert("RGB"))  # a copy: Pillow's own buffer is read-only
 
 
 def read_image(path: Path) -> np.ndarray:

@@ -11,8 +11,8 @@ import json
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
@@ -169,26 +169,25 @@ def prepare(
     folder = Path(out)
     _check_same_request(folder, _request(scan))
     counts, bad, tally, rejected = {}, {}, [0, 0], 0
-    for split in SPLITS:
-        entries = list(scan.splits[split]()) if split in scan.splits else []
-        lines = []
-        for n, (entry, why, made, kept) in enumerate(_derive_all(scan, folder, split, entries, workers)):
-            if progress:
-                progress(f"{dataset} {split}", n + 1, len(entries))
-            tally = [tally[0] + made, tally[1] + kept]
-            if why == TOO_FEW:
-                rejected += 1
-            elif why:
-                bad[f"{split}/{entry['id']}"] = why
-            else:
-                lines.append(json.dumps(entry, separators=(",", ":")))
-        _check_share(dataset, split, bad, len(entries))
-        write_bytes(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines).encode())
-        counts[split] = len(lines)
-    write_json(
-        folder / "manifest.json",
-        {**_request(scan), "counts": counts, "bad": bad, "rejected": rejected, "reader": _reader_json(scan)},
-    )
+    with _workers(workers if scan.derive else 0) as pool:
+        for split in SPLITS:
+            entries = list(scan.splits[split]()) if split in scan.splits else []
+            lines = []
+            for n, (entry, why, made, kept) in enumerate(_derive_all(scan, folder, split, entries, pool)):
+                if progress:
+                    progress(f"{dataset} {split}", n + 1, len(entries))
+                tally = [tally[0] + made, tally[1] + kept]
+                if why == TOO_FEW:
+                    rejected += 1
+                elif why:
+                    bad[f"{split}/{entry['id']}"] = why
+                else:
+                    lines.append(json.dumps(entry, separators=(",", ":")))
+            _check_share(dataset, split, bad, len(entries))
+            write_bytes(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+            counts[split] = len(lines)
+    found = {"counts": counts, "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
+    write_json(folder / "manifest.json", {**_request(scan), **found})
     return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad, rejected=rejected)
 
 
@@ -240,14 +239,19 @@ def _check_share(dataset: str, split: str, bad: Mapping[str, str], total: int) -
 Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps written, maps reused
 
 
-def _derive_all(scan: Scan, folder: Path, split: str, entries: list[Entry], workers: int) -> Iterator[Derived]:
+def _derive_all(scan: Scan, folder: Path, split: str, entries: list[Entry], pool: Executor | None) -> Iterator[Derived]:
     work = partial(_derive, scan.reader, scan.derive, folder, (split, scan.min_points.get(split, 0)))
-    with ExitStack() as stack:
-        if workers and scan.derive:
-            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("spawn")))
-            yield from pool.map(work, entries, chunksize=8)
-        else:
-            yield from map(work, entries)
+    return pool.map(work, entries, chunksize=8) if pool else map(work, entries)
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[Executor | None]:
+    """A pool of spawned processes, or None for work in this one."""
+    if not count:
+        yield None
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        yield pool
 
 
 def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tuple[str, int], entry: Entry) -> Derived:

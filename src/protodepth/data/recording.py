@@ -117,8 +117,7 @@ class Recording:
         ends = [0, *(round(s * count) for s in shares)]
         gap = self.settings.gap
         gap = max(2 * self.stride, round(0.02 * count)) if gap is None else gap
-        gap = min(gap, count // 10)
-        blocks = [range(a + (gap if a and b > a + gap else 0), b) for a, b in itertools.pairwise(ends)]
+        blocks = [range(a + (min(gap, (b - a) // 2) if a else 0), b) for a, b in itertools.pairwise(ends)]
         return blocks, f"time blocks {self.settings.splits}, gap {gap} frames"
 
     def _plain(self, block: range) -> list[Entry]:
