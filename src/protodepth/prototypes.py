@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from protodepth.errors import ConfigError
 from protodepth.types import Float, LatentSpec, Modality
@@ -29,10 +28,10 @@ def bias(
     absent: Float[Tensor, "*b N"] | None = None,
 ) -> Float[Tensor, "b n c"]:
     r"""Local bias :math:`B = \mathrm{softmax}(X K^\top / \sqrt c)\, P` (Eq. 8); ``absent`` is -inf where a prototype is padding."""
-    b, _, c = X.shape
-    K, P = K.expand(b, -1, c), P.expand(b, -1, c)
-    mask = None if absent is None else absent.expand(b, -1)[:, None, None, :]
-    return scaled_dot_product_attention(X[:, None], K[:, None], P[:, None], attn_mask=mask)[:, 0]  # scale 1/sqrt(c)
+    scores = X @ (K / math.sqrt(X.shape[-1])).mT  # scaling K, not the scores, is N/n of the work
+    if absent is not None:
+        scores = scores + absent.unsqueeze(-2)
+    return torch.softmax(scores, dim=-1) @ P  # on a CPU faster than the fused attention for so few keys
 
 
 def adapt(
