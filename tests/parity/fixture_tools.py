@@ -69,24 +69,22 @@ class Fixture:
         return list(dict.fromkeys(names))
 
     def check(self, key: str, actual: Tensor, tolerance: float = TOLERANCE) -> None:
-        if key in self.arrays.files:
-            assert tuple(actual.shape) == self.arrays[key].shape, key
-            assert relative_error(actual, self.arrays[key]) < tolerance, key
-            return
-        rule = self._sampling(key)
-        flat = actual.detach().numpy().reshape(-1)
-        if rule is not None:
-            assert list(actual.shape) == rule["shape"], key
-            stride = rule["stride"]
-        else:  # a JSON without the table: the stride follows from the two lengths
-            n = len(self.arrays[f"{key}__sample"])
-            stride = next(s for s in range(1, flat.size + 1) if len(flat[::s]) == n and s % 2)
-        assert relative_error(flat[::stride], self.arrays[f"{key}__sample"]) < tolerance, key
-        stat = np.array([flat.mean(dtype=np.float64), flat.std(dtype=np.float64), np.abs(flat).max()])
-        assert relative_error(stat, self.arrays[f"{key}__stat"]) < tolerance, key
+        found, expected = self.pair(key, actual)
+        assert relative_error(found, expected) < tolerance, key
+        if f"{key}__stat" in self.arrays.files:
+            flat = actual.detach().numpy().reshape(-1)
+            stat = np.array([flat.mean(dtype=np.float64), flat.std(dtype=np.float64), np.abs(flat).max()])
+            assert relative_error(stat, self.arrays[f"{key}__stat"]) < tolerance, key
 
-    def _sampling(self, key: str) -> dict[str, Any] | None:
-        return self.meta.get("sampled", {}).get(key)
+    def pair(self, key: str, actual: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """What was found and what is stored under a key, at the stored places."""
+        values = actual.detach().numpy()
+        if key in self.arrays.files:
+            assert values.shape == self.arrays[key].shape, key
+            return values, self.arrays[key]
+        rule = self.meta["sampled"][key]
+        assert list(values.shape) == rule["shape"], key
+        return values.reshape(-1)[:: rule["stride"]], self.arrays[f"{key}__sample"]
 
     # -- weights by rule
 
