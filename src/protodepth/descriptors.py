@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from protodepth.types import Float
+from protodepth.types import Float, Int
 
 
 def sample_descriptor(bottleneck: Tensor, layout: str) -> Float[Tensor, "b c"]:
@@ -37,6 +37,6 @@ def descriptor_loss(
     return pull + separation * similarity(others.detach(), r[None]).mean()
 
 
-def select(similarity: Float[Tensor, "b k"]) -> Float[Tensor, "b"]:
+def select(similarity: Float[Tensor, "b k"]) -> Int[Tensor, "b"]:
     r"""Eq. 11, per sample: :math:`k^* = \arg\max_k \cos(s, r_k)`."""
     return torch.argmax(similarity, dim=-1)

@@ -1,38 +1,22 @@
 """ProtoDepth: a frozen depth-completion network and named domains, given at test time or chosen by descriptor."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from protodepth import arrays, storage
+from protodepth import arrays, official, storage
 from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
-from protodepth.prototypes import DomainPrototypes, PrototypeConfig, apply, gather
-from protodepth.types import Batch, BatchPrediction, Latents, Prediction
+from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
+from protodepth.types import Batch, BatchPrediction, Overhead, Prediction
 
 BASE = "base"  # the name of the un-adapted network
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """Exact parameter counts."""
-
-    backbone: int
-    domains: dict[str, int]  # prototypes A, P, W of each domain, without its descriptor
-    descriptors: dict[str, int]
-    layers: dict[str, dict[str, int]]  # domain -> layer -> count
-
-    @property
-    def percent(self) -> dict[str, float]:
-        """Prototype parameters of each domain in per cent of the backbone's."""
-        return {name: 100 * count / self.backbone for name, count in self.domains.items()}
 
 
 class ProtoDepth(nn.Module):
@@ -120,9 +104,8 @@ class ProtoDepth(nn.Module):
     def descriptors(self) -> tuple[tuple[str, ...], Tensor]:
         """The domains that can be chosen, and their descriptors R (k, c)."""
         names = tuple(n for n in self.domains if self.domain(n).config.learn_descriptor)
-        rows: list[Tensor] = [self.domain(n).descriptor for n in names]
-        empty = torch.empty(0, self.backbone.bottleneck.channels, device=self._device())
-        return names, torch.stack(rows) if rows else empty
+        none = torch.empty(0, self.backbone.bottleneck.channels, device=self._device())
+        return names, torch.stack([self.domain(n).descriptor for n in names]) if names else none
 
     def overhead(self) -> Overhead:
         """Exact counts of what each domain adds to the backbone."""
@@ -131,7 +114,6 @@ class ProtoDepth(nn.Module):
         }
         return Overhead(
             backbone=count_parameters(self.backbone),
-            domains={name: sum(rows.values()) for name, rows in table.items()},
             descriptors={name: self.domain(name).descriptor.numel() for name in self.domains},
             layers=table,
         )
@@ -141,38 +123,31 @@ class ProtoDepth(nn.Module):
 
     def complete(self, batch: Batch, domain: str | None) -> BatchPrediction:
         """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode.  No state is touched."""
-        latents = self.backbone.encode(batch)
-        spec = self.backbone.bottleneck
-        s = sample_descriptor(latents.layers[spec.name], spec.layout)
+        latents, bottleneck = self.backbone.encode(batch), self.backbone.bottleneck
+        s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
         names, R = self.descriptors()
         cosines = similarity(s, R) if names else None
-        adapted, used = self._adapt(latents, domain, names, cosines)
+        used, values = self._choose(len(batch), domain, names, cosines)
+        adapted = latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs))
+        depth = self.backbone.decode(adapted)
         return BatchPrediction(
-            depth=self.backbone.decode(adapted),
-            domains=used,
-            similarity=cosines,
-            names=names,
-            descriptor=s,
-            context=latents.context,
+            depth=depth, domains=used, similarity=cosines, names=names, descriptor=s, context=latents.context
         )
 
-    def _adapt(
-        self, latents: Latents, domain: str | None, names: tuple[str, ...], cosines: Tensor | None
-    ) -> tuple[Latents, tuple[str, ...]]:
-        size = next(iter(latents.layers.values())).shape[0]
+    def _choose(
+        self, size: int, domain: str | None, names: tuple[str, ...], cosines: Tensor | None
+    ) -> tuple[tuple[str, ...], dict[str, Values]]:
+        """The domain of each sample, and prototype values: one set for all, or a row for each sample."""
         if domain is None and cosines is not None:
             index = select(cosines)
             used = tuple(names[i] for i in index.tolist())
             if len(set(used)) > 1:
-                values = gather([self.domain(n) for n in names], index, self.backbone.latent_specs)
-                return latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)), used
+                return used, gather([self.domain(n) for n in names], index, self.backbone.latent_specs)
             domain = used[0]  # one domain for all: the very same arithmetic as when it is given by name
-        if domain in (None, BASE):
-            if domain is None and self.domains:
-                raise DomainError(f"no domain has a learned descriptor to choose by: name one of {self.domains}")
-            return latents, (BASE,) * size
-        values = self.domain(str(domain)).values()
-        return latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)), (str(domain),) * size
+        if domain is None and self.domains:
+            raise DomainError(f"no domain has a learned descriptor to choose by: name one of {self.domains}")
+        domain = domain or BASE
+        return (domain,) * size, {} if domain == BASE else self.domain(domain).values()
 
     @torch.no_grad()
     def predict_batch(self, batch: Batch, domain: str | None = None) -> BatchPrediction:
@@ -207,6 +182,12 @@ class ProtoDepth(nn.Module):
         self._insert(name, domain)
         self.history[name] = history
         return name
+
+    def load_official_prototypes(
+        self, file: str | Path, names: Mapping[str, str] | Sequence[str] | None = None
+    ) -> tuple[str, ...]:
+        """Add the domains of a published prototype file, or those in ``names`` (a mapping renames).  Returns their names."""
+        return official.load_official_prototypes(self, file, names)
 
     def save_pretrained(self, folder: str | Path, *, notes: dict[str, Any] | None = None) -> None:
         """The whole model as a folder: configuration, backbone, pose network, domains."""

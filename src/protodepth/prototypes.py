@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from protodepth.errors import ConfigError
-from protodepth.types import Float, LatentSpec, Modality
+from protodepth.types import Float, Int, LatentSpec, Modality
 
 
 def keys(P: Float[Tensor, "N c"], W: Float[Tensor, "c c"], *, stop_gradient: bool = True) -> Float[Tensor, "N c"]:
@@ -91,36 +91,31 @@ class PrototypeSet(nn.Module):
     def __init__(self, channels: int, size: int, config: PrototypeConfig, generator: torch.Generator) -> None:
         super().__init__()
         c, identity = channels, config.init == "identity"
+        std = math.sqrt((1 if identity else 2) / c)  # official: Kaiming
 
         def normal(*shape: int, std: float) -> nn.Parameter:
             return nn.Parameter(torch.randn(*shape, generator=generator) * std)
 
-        kaiming = math.sqrt(2 / c)
-        A = nn.Parameter(torch.ones(c)) if identity else normal(c, std=math.sqrt(2))
         if config.use_global:
-            self.A = A
+            self.A = nn.Parameter(torch.ones(c)) if identity else normal(c, std=math.sqrt(2))
         else:
             self.register_buffer("A", torch.ones(c))
-        self.P = normal(size, c, std=0.02 if identity else kaiming)
-        std = 1 / math.sqrt(c) if identity else kaiming
-        rank = min(config.projection_rank or c, c)
+        self.P = normal(size, c, std=0.02 if identity else std)
         self.stop_gradient = config.stop_gradient
         if not config.use_projection:
             self.K = normal(size, c, std=std)
         elif config.projection_rank is None:
             self.W = normal(c, c, std=std)
         else:  # the product of the factors has the variance of the full W
+            rank = min(config.projection_rank, c)
             self.U, self.V = normal(c, rank, std=math.sqrt(std)), normal(rank, c, std=math.sqrt(std / rank))
 
     def values(self) -> Values:
-        return Values(self.A, self._keys(), self.P)
-
-    def _keys(self) -> Tensor:
         if hasattr(self, "K"):
-            return self.K
+            return Values(self.A, self.K, self.P)
         if hasattr(self, "W"):
-            return keys(self.P, self.W, stop_gradient=self.stop_gradient)
-        return keys(self.P, self.U, stop_gradient=self.stop_gradient) @ self.V
+            return Values(self.A, keys(self.P, self.W, stop_gradient=self.stop_gradient), self.P)
+        return Values(self.A, keys(self.P, self.U, stop_gradient=self.stop_gradient) @ self.V, self.P)
 
     def forward(self, X: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
         return adapt(X, *self.values())
@@ -164,7 +159,7 @@ def apply(
 
 
 def gather(
-    domains: Sequence[DomainPrototypes], index: Float[Tensor, "b"], specs: Sequence[LatentSpec]
+    domains: Sequence[DomainPrototypes], index: Int[Tensor, "b"], specs: Sequence[LatentSpec]
 ) -> dict[str, Values]:
     """The values of domain ``index[i]`` for sample i: a mixed batch in one pass.
 
@@ -174,19 +169,16 @@ def gather(
     gathered: dict[str, Values] = {}
     for spec in specs:
         rows = [t.get(spec.name) for t in tables]
-        if any(r is not None for r in rows):
-            size = max(r.P.shape[0] for r in rows if r is not None)
-            stacked = [_padded(r, size, spec.channels, index) for r in rows]
-            gathered[spec.name] = Values(*(torch.stack(column)[index] for column in zip(*stacked, strict=True)))
+        size = max((len(r.P) for r in rows if r is not None), default=0)
+        if size:
+            padded = [_padded(r, domains[0].descriptor.new_zeros(size, spec.channels)) for r in rows]
+            gathered[spec.name] = Values(*(torch.stack(column)[index] for column in zip(*padded, strict=True)))
     return gathered
 
 
-def _padded(values: Values | None, size: int, c: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _padded(values: Values | None, zeros: Float[Tensor, "N c"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if values is None:
-        zero = torch.zeros(size, c, device=like.device)
-        return torch.ones(c, device=like.device), zero, zero, torch.zeros(size, device=like.device)
-    missing = size - values.P.shape[0]
-    absent = torch.zeros(size, device=like.device, dtype=values.P.dtype)
-    absent[size - missing :] = -math.inf
-    K, P = (nn.functional.pad(t, (0, 0, 0, missing)) for t in (values.K, values.P))
+        return torch.ones_like(zeros[0]), zeros, zeros, zeros[:, 0]
+    K, P = (torch.cat([t, zeros[len(t) :]]) for t in (values.K, values.P))
+    absent = torch.cat([zeros[: len(values.P), 0], torch.full_like(zeros[len(values.P) :, 0], -math.inf)])
     return values.A, K, P, absent

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Image = Float[Tensor, "b 3 h w"]
@@ -123,6 +123,25 @@ class View:
         return cls(batch=batch, undo=lambda depth: (depth, torch.ones_like(depth)))
 
 
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Exact parameter counts of a model."""
+
+    backbone: int
+    descriptors: dict[str, int]  # of each domain
+    layers: dict[str, dict[str, int]]  # domain -> layer -> A, P and W
+
+    @property
+    def domains(self) -> dict[str, int]:
+        """Prototypes A, P, W of each domain, without its descriptor."""
+        return {name: sum(counts.values()) for name, counts in self.layers.items()}
+
+    @property
+    def percent(self) -> dict[str, float]:
+        """Prototype parameters of each domain in per cent of the backbone's."""
+        return {name: 100 * count / self.backbone for name, count in self.domains.items()}
+
+
 __all__ = [
     "Batch",
     "BatchPrediction",
@@ -130,11 +149,13 @@ __all__ = [
     "Depth",
     "Float",
     "Image",
+    "Int",
     "LatentSpec",
     "Latents",
     "LossTerms",
     "Mask",
     "Modality",
+    "Overhead",
     "Prediction",
     "View",
 ]
