@@ -148,7 +148,8 @@ def sparse_overlay(
     Small images are enlarged (to about 384 pixels in width) so that a dot is wider than its pixel.
     """
     factor = max(1, round(384 / image.shape[1]))
-    radius = max(2.0, 0.8 * factor)
+    spacing = factor * math.sqrt(sparse.size / max(1, int(valid_depth(sparse).sum())))
+    radius = max(1.0, min(0.3 * spacing, max(2.0, 0.8 * factor)))  # dots of a dense sensor must not touch
     grey = as_uint8(image).astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
     out = enlarge(np.repeat((0.55 * grey)[..., None], 3, -1), factor).astype(np.uint8)
     y, x = np.nonzero(valid_depth(sparse))
@@ -156,12 +157,11 @@ def sparse_overlay(
     y, x = y[order], x[order]
     colours = colorize(sparse[y, x][None], low, high, scale=scale)[0] if len(y) else np.empty((0, 3), np.uint8)
     reach = int(radius)
-    for dy in range(-reach, reach + 1):
-        for dx in range(-reach, reach + 1):
-            if dy * dy + dx * dx <= radius * radius:
-                rows = np.clip(y * factor + factor // 2 + dy, 0, out.shape[0] - 1)
-                columns = np.clip(x * factor + factor // 2 + dx, 0, out.shape[1] - 1)
-                out[rows, columns] = colours
+    dy, dx = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    disc = dy * dy + dx * dx <= radius * radius
+    rows = np.clip(y[:, None] * factor + factor // 2 + dy[disc], 0, out.shape[0] - 1)
+    columns = np.clip(x[:, None] * factor + factor // 2 + dx[disc], 0, out.shape[1] - 1)
+    out[rows, columns] = colours[:, None]  # of several values for one pixel the last stays: the nearest point's
     return out
 
 

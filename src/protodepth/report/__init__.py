@@ -3,7 +3,6 @@
 ``results.py`` the document, ``samples.py`` the frames to look at, ``page.py`` and ``gallery.py`` the HTML, ``charts.py`` the SVG.
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -135,20 +134,31 @@ def read_run(folder: str | Path) -> tuple[Document, list[Sample]]:
         document = checkpoint.read_json(path)
     except CheckpointError as error:
         raise DataError(str(error)) from None
-    missing = [key for key in ("rows", "matrix", "seconds") if key not in document]
-    if missing:
-        raise DataError(
-            f"{path} has no {', '.join(missing)}: it is not a result of protodepth, or of an older version; run it again"
-        )
+    _check(document, path)
     stored = folder / "samples.npz"
     return document, load_samples(stored) if stored.is_file() else []
 
 
+def _check(document: Document, path: Path) -> None:
+    needed = ("rows", "matrix", "seconds", "domains")
+    lacks = [key for key in needed if key not in document]
+    rows = document["rows"] if isinstance(document.get("rows"), list) else []
+    lacks += [f"{key} in a row" for key in ("method", "setting", *SCORES) if not all(key in row for row in rows)]
+    lacks += [] if rows else ["any row"]
+    if lacks:
+        raise DataError(
+            f"{path} has no {', '.join(dict.fromkeys(lacks))}: it is not a result of protodepth, or of an older version; run it again"
+        )
+
+
 def report_from_runs(folders: Sequence[str | Path], out: str | Path, title: str = TITLE) -> list[Path]:
-    """Merge run folders into one report: ``out`` (HTML) and beside it the same as .md and .json.  Returns what was written.
+    """Merge run folders into one report: ``out`` (.html) and beside it the same as .md and .json.  Returns the three paths.
 
     Runs on the same sequence of domains share their tables; each other sequence gets its own part.
     """
+    out = Path(out)
+    if out.is_dir():
+        raise DataError(f"{out} is a folder: give the name of the report to write, as {out / 'report.html'}")
     if not folders:
         raise DataError("no run folder was given: expected at least one folder with a results.json")
     runs = {name: read_run(folder) for name, folder in _names(folders).items()}
@@ -159,12 +169,12 @@ def report_from_runs(folders: Sequence[str | Path], out: str | Path, title: str 
         Part(" → ".join(k), merge({n: d for n, (d, _) in g.items()}), merge_samples({n: s for n, (_, s) in g.items()}))
         for k, g in groups.items()
     ]
-    out = Path(out)
-    paths = [out, out.with_suffix(".md"), out.with_suffix(".json")]
+    stem = out.with_suffix("") if out.suffix in (".html", ".md", ".json") else out
+    paths = [stem.with_name(stem.name + ending) for ending in (".html", ".md", ".json")]
     combined: Any = parts[0].document if len(parts) == 1 else {"parts": [{"name": p.name, **p.document} for p in parts]}
     checkpoint.write_bytes(paths[0], page(parts, title).encode())
     checkpoint.write_bytes(paths[1], "\n".join(markdown(p.document, p.name or title) for p in parts).encode())
-    checkpoint.write_bytes(paths[2], (json.dumps(combined, indent=2) + "\n").encode())
+    checkpoint.write_json(paths[2], combined)
     return paths
 
 

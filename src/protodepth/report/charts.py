@@ -21,6 +21,22 @@ METHOD_COLOURS = {  # mid tones: readable on white and on near-black
     "joint": "#5f7484",
     "protodepth": "#2f7de1",
 }
+OTHER_METHOD = "#8a6fdf"
+
+
+def method_colour(method: str, variant: int = 0) -> str:
+    """The colour of a method; further variants (runs) of it are lighter and darker.
+
+    >>> method_colour("finetune"), method_colour("finetune", 1)
+    ('#d9483b', '#e89189')
+    """
+    text = METHOD_COLOURS.get(method, OTHER_METHOD)
+    towards = (0.0, 0.4, -0.35, 0.65, -0.6)[variant % 5]  # above 0: white, below: black
+    parts = [int(text[i : i + 2], 16) for i in (1, 3, 5)]
+    mixed = [round(v + (255 - v) * towards if towards > 0 else v * (1 + towards)) for v in parts]
+    return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
 INK, FAINT = "var(--ink, #1d2430)", "var(--line, #c9d0d9)"
 
 
@@ -55,11 +71,11 @@ def line_chart(
     legend: bool = True,
 ) -> str:
     """SVG text of a line chart.  ``boundaries``: where a stage starts, and its name."""
-    xs = [x for line in lines for x, _ in line.points]
+    xs = [x for line in lines for x, _ in line.points] + [x for x, _ in boundaries if lines]
     ys = [y for line in lines for _, y in line.points]
     if not xs:
-        return _svg(460, 60, y_label, [_text(230, 34, "no points were evaluated during training")])
-    width, left, right, top, bottom = 460, 62, 446, 26, 244
+        return _svg(400, 60, y_label, [_text(200, 34, "no points were evaluated during training")])
+    width, left, right, top, bottom = 400, 66, 382, 26, 230
     pad = 0.06 * (max(ys) - min(ys)) or 0.05 * abs(max(ys)) or 1.0
     low, high, first, last = min(ys) - pad, max(ys) + pad, min(xs), max(max(xs), min(xs) + 1)
 
@@ -94,7 +110,7 @@ def _path(line: Line, at: Callable[[float, float], tuple[float, float]]) -> str:
     way = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     dash = "6 4" if line.dashed else "none"
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" style="fill:{line.colour}"><title>{escape(line.label)}: {value:,.6g} at step {step:g}</title></circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" style="fill:{line.colour};stroke:transparent;stroke-width:12"><title>{escape(line.label)}: {value:,.6g} at step {step:g}</title></circle>'
         for (x, y), (step, value) in zip(places, line.points, strict=True)
     )
     return f'<path d="{way}" style="fill:none;stroke:{line.colour};stroke-width:2;stroke-dasharray:{dash}"/>{dots}'

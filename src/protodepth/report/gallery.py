@@ -93,10 +93,9 @@ def _sample(sample: Sample, colours: Span, side: int) -> str:
     note = f"<p class='note'>{_choice(sample)}</p>"
     cells += _cell(TRUTH, _figure(_depth_png(truth, colours), "png", "depth", sample), note)
     for label, prediction in sample.predictions.items():
-        depth = _figure(_depth_png(_fit(prediction, side), colours), "png", f"{label}: depth", sample)
-        error = _figure(
-            _error_png(_fit(prediction, side), truth, colours), "png", f"error, {_mae(sample, prediction)}", sample
-        )
+        depth = _figure(_depth_png(_fit(prediction, side), colours), "png", "depth", sample, label)
+        shown = _error_png(_fit(prediction, side), truth, colours)
+        error = _figure(shown, "png", f"error, {_mae(sample, prediction)}", sample, label)
         cells += _cell(label, depth, error)
     return f'<h4>{escape(sample.name)}</h4><div class="gallery">{cells}</div>'
 
@@ -105,10 +104,10 @@ def _cell(title: str, *content: str) -> str:
     return f'<div class="cell"><h5>{escape(title)}</h5>{"".join(content)}</div>'
 
 
-def _figure(data: bytes, kind: str, caption: str, sample: Sample) -> str:
-    alt = f"{caption} of {sample.name} ({sample.domain})"
+def _figure(data: bytes, kind: str, caption: str, sample: Sample, label: str = "") -> str:
+    alt = f"{label + ': ' if label else ''}{caption} of {sample.name} ({sample.domain})"
     height, width = sample.image.shape[:2]
-    picture = f'<img src="{uri(data, kind)}" alt="{escape(alt)}" width="{width}" height="{height}" loading="lazy">'
+    picture = f'<img src="{uri(data, kind)}" alt="{escape(alt)}" width="{width}" height="{height}" decoding="async">'
     return f'<figure><button type="button" class="pic" aria-label="Enlarge: {escape(alt)}">{picture}</button><figcaption>{escape(caption)}</figcaption></figure>'
 
 
@@ -138,15 +137,20 @@ def _choice(sample: Sample) -> str:
 
 def _bars(c: Span) -> str:
     depth = _bar(
-        "Depth (m)",
+        "Depth (m)" + (", logarithmic" if c.scale == "log" else ""),
         DEPTH_MAP,
         figures.ticks(c.low, c.high, c.scale),
         lambda v: float(figures.share(np.array(v), c.low, c.high, c.scale)),
     )
-    error = _bar("Absolute error (m)", ERROR_MAP, figures.ticks(0, c.error, most=5), lambda v: v / c.error)
+    error = _bar(
+        "Absolute error (m), end colour: this or more",
+        ERROR_MAP,
+        figures.ticks(0, c.error, most=5),
+        lambda v: v / c.error,
+    )
     grey = "#{:02x}{:02x}{:02x}".format(*figures.NO_DEPTH)
     return (
-        depth + error + f'<span class="none"><i style="background:{grey}"></i>no ground truth (sky) or no depth</span>'
+        depth + error + f'<span class="none"><i style="background:{grey}"></i>no depth or no ground truth (sky)</span>'
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.metrics import METRICS, UNITS
-from protodepth.report.charts import METHOD_COLOURS, Line, line_chart
+from protodepth.report.charts import Line, line_chart, method_colour
 from protodepth.report.gallery import cloud_data, largest_side, pictures, script_json
 from protodepth.report.results import (
     METRIC_NAMES,
@@ -60,10 +60,11 @@ def page(parts: Sequence[Part], title: str) -> str:
 
 
 def _part(part: Part, number: int, several: bool, side: int) -> str:
-    heading = f'<h2 class="part">{escape(part.name)}</h2>' if several else ""
+    heading = f'<h2 class="part" id="part{number}">{escape(part.name)}</h2>' if several else ""
     sections = [heading, _summary(part.document), _score_table(part.document), _matrices(part.document)]
     sections += [_curves(part.document), _selection(part.document), _pictures(part, side)]
-    return f'<div id="part{number}">{"".join(sections)}</div>'
+    text = "".join(sections)
+    return text.replace('<section id="', f'<section id="part{number}-') if several else text
 
 
 def _section(anchor: str, title: str, *content: str) -> str:
@@ -74,8 +75,14 @@ def _swatch(row: Row) -> str:
     return f'<i class="swatch{" dashed" if row["setting"] == "agnostic" else ""}" style="color:{colour(row)}"></i>'
 
 
+def _method_name(document: Document, key: str, setting: str = "incremental") -> str:
+    """The displayed name of a key of the tables by method."""
+    rows = [row for row in document["rows"] if row_key(row) == key]
+    return next((row_name(row) for row in rows if row["setting"] == setting), row_name(rows[0]) if rows else key)
+
+
 def colour(row: Row) -> str:
-    return METHOD_COLOURS.get(row["method"], "#8a6fdf")
+    return method_colour(row["method"], row.get("variant", 0))
 
 
 # --- summary and table ------------------------------------------------------------------------------------------------
@@ -91,7 +98,9 @@ def _summary(document: Document) -> str:
         "scenes of every domain. <b>Forgetting</b> is how much the error on the domains learned before has grown since they "
         "were learned, on average; 0 % means that nothing was lost. Lower is better everywhere."
     )
-    tiles = "".join(_tile(row) for row in document["rows"] if row["method"] not in UNRANKED)
+    ranked = [row for row in document["rows"] if row["method"] not in UNRANKED]
+    few = [row for row in ranked if row["method"] in ("finetune", "protodepth")] if len(ranked) > 4 else ranked
+    tiles = "".join(_tile(row) for row in few[:4])
     return f'<p class="story">{story}</p><div class="tiles">{tiles}{_accuracy_tile(document)}</div>'
 
 
@@ -150,35 +159,36 @@ def _switch() -> str:
     return f'<div class="switch" role="group" aria-label="Metric">{buttons}</div>'
 
 
-def _by_metric(blocks: Mapping[str, str]) -> str:
+def _by_metric(blocks: Mapping[str, str], kind: str = "") -> str:
     return "".join(
-        f'<div class="by-metric" data-metric="{m}"><div class="grid">{text}</div></div>' for m, text in blocks.items()
+        f'<div class="by-metric" data-metric="{m}"><div class="grid {kind}">{text}</div></div>'
+        for m, text in blocks.items()
     )
 
 
 def _matrices(document: Document) -> str:
     note = (
-        "<p>Each row is a moment: after learning that domain. Each column is a domain that is tested. Below the diagonal, the small "
+        "<p>Each row is a moment: just after learning that domain. Each column is a domain that is tested. Below the diagonal, the small "
         "number says how much the error has grown since the domain was learned. Above the diagonal (grey) the domain is not learned yet. "
         "The darker a cell, the further its error is above the lowest one of that column in all these tables.</p>"
     )
     blocks = {m: "".join(_matrix(document, row, m) for row in document["rows"]) for m in METRICS}
-    return _section("matrix", "Error after each stage", note, _switch(), _by_metric(blocks))
+    return _section("matrix", "Error after each stage", note, _switch(), _by_metric(blocks, "wide"))
 
 
 def _matrix(document: Document, row: Row, metric: str) -> str:
     names = document["domains"]
     values = _numbers(document["matrix"][row_key(row)][row["setting"]][metric])
     all_of_them = [_numbers(m[s][metric]) for m in document["matrix"].values() for s in m]
-    lowest = np.nanmin(np.concatenate(all_of_them), axis=0)
+    lowest = np.fmin.reduce(np.concatenate(all_of_them), axis=0)
     head = "".join(f'<th scope="col">{escape(n)}</th>' for n in names)
     body = ""
     for k, name in enumerate(names):
         cells = "".join(_cell(values, lowest, k, j, metric) for j in range(len(names)))
-        body += f'<tr><th scope="row">after {escape(name)}</th>{cells}</tr>'
+        body += f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
     title = f"{_swatch(row)}{escape(row_name(row))} <small>{METRIC_NAMES[metric]}, {UNITS[metric]}</small>"
     return (
-        f'<div class="card"><h3>{title}</h3><div class="scroll"><table class="heat"><thead><tr><td></td>{head}</tr></thead>'
+        f'<div class="card"><h3>{title}</h3><div class="scroll"><table class="heat"><thead><tr><th scope="col">learned ↓ tested →</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></div>"
     )
 
@@ -192,7 +202,7 @@ def _cell(values: np.ndarray, lowest: np.ndarray, k: int, j: int, metric: str) -
     if not math.isfinite(value):
         return "<td>–</td>"
     excess = min(1.0, max(0.0, value / lowest[j] - 1)) if lowest[j] > 0 else 0.0
-    grown = f"<small>{100 * (value / own - 1):+.1f} %</small>" if j < k and own > 0 else "<small>&nbsp;</small>"
+    grown = f"<small>{100 * (value / own - 1):+.1f} %</small>" if j < k and own > 0 else ""
     kind = "later" if j > k else "own" if j == k else ""
     return f'<td class="{kind}" style="--heat:{excess:.2f}">{written("performance", metric, value)}{grown}</td>'
 
@@ -246,7 +256,7 @@ def _selection(document: Document) -> str:
     if not cards:
         return ""
     note = "<p>Which prototype set ProtoDepth-A chose for the test frames of each domain after the last stage. The diagonal is right.</p>"
-    return _section("selection", "Which domain was chosen", note, f'<div class="grid">{cards}</div>')
+    return _section("selection", "Which domain was chosen", note, f'<div class="grid limited">{cards}</div>')
 
 
 def _confusion(document: Document, key: str) -> str:
@@ -261,7 +271,7 @@ def _confusion(document: Document, key: str) -> str:
         )
         body += f'<tr><th scope="row">{escape(name)}</th>{cells}<td class="sum">{row.sum()}</td></tr>'
     return (
-        f'<div class="card"><h3>{escape(key)}</h3><div class="scroll"><table class="heat"><thead><tr><td></td>'
+        f'<div class="card"><h3>{escape(_method_name(document, key, "agnostic"))}</h3><div class="scroll"><table class="heat"><thead><tr><td></td>'
         f'<th colspan="{len(chosen)}" scope="colgroup">chosen</th><td></td></tr><tr><th scope="col">frames of</th>{head}<th scope="col">frames</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div></div>"
     )
@@ -275,10 +285,10 @@ def _pictures(part: Part, side: int) -> str:
         return ""
     last = part.document["domains"][-1] if part.document.get("domains") else "the last domain"
     note = (
-        f"<p>Test frames after the last stage (<b>{escape(last)}</b>), picked by position and not by result. The first domains are the interesting "
+        f"<p>Test frames after learning <b>{escape(last)}</b>, picked by position and not by result. The domains learned first are the interesting "
         "ones: what is left of them? Click a picture to enlarge it.</p>"
     )
-    return _section("pictures", "What the networks see now", note, pictures(part.samples, side))
+    return _section("pictures", "Predictions after the last stage", note, pictures(part.samples, side))
 
 
 def _clouds(samples: Sequence[Sample]) -> str:
@@ -320,7 +330,7 @@ def _facts(part: Part) -> str:
     rows = "".join(f"<tr><th scope='row'>{escape(str(k))}</th><td>{escape(_words(v))}</td></tr>" for k, v in flat)
     rows += f"<tr><th scope='row'>whole run</th><td>{duration(document['seconds'])}</td></tr>"
     costs = "".join(
-        f"<tr><th scope='row'>{escape(key)}</th><td>{duration(sum(times))}</td><td>{document['extra_parameters'].get(key, 0):,}</td>"
+        f"<tr><th scope='row'>{escape(_method_name(document, key))}</th><td>{duration(sum(times))}</td><td>{document['extra_parameters'].get(key, 0):,}</td>"
         f"<td>{document['extra_bytes'].get(key, 0) / 1e6:.2f}</td></tr>"
         for key, times in document.get("training_seconds", {}).items()
     )

@@ -184,8 +184,10 @@ def merge(documents: Mapping[str, Document]) -> Document:
     counts = [m for _, d in runs for m in dict.fromkeys(r["method"] for r in d["rows"])]
     merged: Document = {name: {} for name in BY_METHOD}
     merged["rows"] = []
-    for run, document in runs:
-        rename = {r["method"]: {"run": run} if counts.count(r["method"]) > 1 else {} for r in document["rows"]}
+    for n, (run, document) in enumerate(runs):
+        rename = {
+            r["method"]: {"run": run, "variant": n} if counts.count(r["method"]) > 1 else {} for r in document["rows"]
+        }
         merged["rows"] += [{**row, **rename[row["method"]]} for row in document["rows"]]
         for name in BY_METHOD:
             found = document.get(name, {})

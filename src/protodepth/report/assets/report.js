@@ -3,12 +3,12 @@
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const byId = id => document.getElementById(id);
 
-  // sections, by their headings
+  // links to the sections, or to the parts where there are several
   const nav = document.querySelector("nav");
-  for (const section of all("main section")) {
+  for (const place of all("main section:not([id^=part]), main h2.part")) {
     const link = document.createElement("a");
-    link.href = "#" + section.id;
-    link.textContent = section.querySelector("h2").textContent;
+    link.href = "#" + place.id;
+    link.textContent = (place.querySelector("h2") || place).textContent;
     nav.append(link);
   }
 
@@ -80,7 +80,7 @@
     return cloud;
   }
 
-  const start = { yaw: 0.32, pitch: 0.16, zoom: 0.92 };
+  const start = { yaw: 0.28, pitch: 0.14, zoom: 0.92 };
   const camera = { ...start, target: [0, 0, 1] };
   const sides = ["left", "right"].map(name => ({ canvas: byId("canvas-" + name), select: byId("cloud-" + name), cloud: null }));
 
@@ -123,7 +123,7 @@
       const y2 = cp * y - sp * z1, z2 = sp * y + cp * z1 + away;
       if (z2 < 0.04 * away) continue;
       const u = W / 2 + focal * x1 / z2, v = H / 2 + focal * y2 / z2;
-      const half = Math.min(14, Math.max(0.7, 0.56 * focal * cloud.size[n] / z2));
+      const half = Math.min(14, Math.max(0.8, 0.85 * focal * cloud.size[n] / z2));
       const x0 = Math.max(0, Math.round(u - half)), x9 = Math.min(W, Math.round(u + half));
       const y0 = Math.max(0, Math.round(v - half)), y9 = Math.min(H, Math.round(v + half));
       for (let py = y0; py < y9; py++) {
