@@ -6,7 +6,7 @@ import torch
 from fixture_tools import TOLERANCE, Fixture, relative_error
 from torch import Tensor
 
-from protodepth.convert import convert, load_official_prototypes
+from protodepth.conversion import convert, load_official_prototypes
 from protodepth.descriptors import descriptor_loss, select
 from protodepth.geometry import outlier_free, warp
 from protodepth.losses import Objective, ObjectiveConfig, weighted_mean

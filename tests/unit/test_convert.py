@@ -13,7 +13,7 @@ from protodepth.backbones.fusionnet import FusionNet, ScaffNet
 from protodepth.backbones.kbnet import KBNet
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.voiced import VOICED
-from protodepth.convert import convert, convert_with_report, load_official_prototypes
+from protodepth.conversion import convert, convert_with_report, load_official_prototypes
 from protodepth.errors import CheckpointError, DomainError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.official import LAYERS, detect, read_official
@@ -334,7 +334,7 @@ def test_prototypes_can_be_picked_and_renamed(tmp_path, model):
 
 
 def test_prototypes_without_descriptors_are_used_by_name_only(tmp_path, model):
-    load_official_prototypes(model, saved(prototype_content(selectors=0), tmp_path))
+    model.load_official_prototypes(saved(prototype_content(selectors=0), tmp_path))
     assert model.descriptors()[0] == ()
     assert model.predict_batch(frame(), "ant").domains == ("ant",)
 
