@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from protodepth.prototypes import DomainPrototypes
 
 PREFIX = "module."
+Names = Mapping[str, str] | Sequence[str] | None  # stored names to load, or stored name -> new name
 # What torch.load raises on a file that is cut, damaged or something else; found by cutting and flipping bytes (tests).
 DAMAGED = (
     pickle.UnpicklingError,
@@ -279,9 +280,7 @@ def _read_domain(content: Mapping[str, Any], name: str, index: int, path: str | 
     return OfficialDomain(name, layers, None if descriptor is None else descriptor.detach().reshape(-1))
 
 
-def load_official_prototypes(
-    model: "ProtoDepth", path: str | Path, names: Mapping[str, str] | Sequence[str] | None = None
-) -> tuple[str, ...]:
+def load_official_prototypes(model: "ProtoDepth", path: str | Path, names: Names = None) -> tuple[str, ...]:
     """Add the domains of an official prototype file to a model: all that are asked for, or none.
 
     ``names`` picks some of the stored names, or (a mapping) picks and renames them.  Returns the names added.
