@@ -1,7 +1,7 @@
 """ProtoDepth: a frozen depth-completion network and named domains, given at test time or chosen by descriptor."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -183,9 +183,7 @@ class ProtoDepth(nn.Module):
         self.history[name] = history
         return name
 
-    def load_official_prototypes(
-        self, file: str | Path, names: Mapping[str, str] | Sequence[str] | None = None
-    ) -> tuple[str, ...]:
+    def load_official_prototypes(self, file: str | Path, names: official.Names = None) -> tuple[str, ...]:
         """Add the domains of a published prototype file, or those in ``names`` (a mapping renames).  Returns their names."""
         return official.load_official_prototypes(self, file, names)
 
