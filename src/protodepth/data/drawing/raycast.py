@@ -19,6 +19,7 @@ Vector = tuple[float, float, float]
 Array = np.ndarray
 
 NEAR = 0.05  # metres; nothing nearer is seen
+FAR = 1000.0  # metres; the ground ends there, so that coordinates stay small
 OCTAVES = 4
 
 
@@ -257,7 +258,7 @@ def _first(scene: Scene, n: int, shape: int, origin: Array, direction: Array, in
     offset = origin - scene.centres[n]
     if shape == Shape.PLANE:
         t = -float(offset[1]) * inverse[1]
-        return np.where(t > NEAR, t, np.inf)
+        return np.where((t > NEAR) & (t < FAR), t, np.inf)
     slopes: Array | None = inverse
     cos, sin = (float(v) for v in scene.turns[n])
     if sin != 0 and shape in (Shape.BOX, Shape.ROOM):
