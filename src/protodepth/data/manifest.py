@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import logging
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -49,7 +50,7 @@ class Scan:
     splits: Mapping[str, Callable[[], Iterable[Entry]]]
     expected: Mapping[str, int] = field(default_factory=dict)  # counts that are published
     options: Mapping[str, Any] = field(default_factory=dict)
-    derive: tuple[str, ...] = ()  # depth that ``prepare`` writes out because it is slow to make: "sparse", "truth"
+    derive: tuple[str, ...] = ()  # what ``prepare`` writes out because it is slow to get at: "sparse", "truth", "image"
     min_points: Mapping[str, int] = field(default_factory=dict)  # per split: ``prepare`` drops frames with fewer
 
     def domain(self, *, withhold: float = 0.0) -> Domain:
@@ -255,29 +256,40 @@ def _workers(count: int) -> Iterator[Executor | None]:
 
 
 def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tuple[str, int], entry: Entry) -> Derived:
-    """The entry with its slow depth maps replaced by files; it is read only when one of them is missing."""
+    """The entry with its slow parts replaced by files; it is read only when one of them is missing."""
     split, min_points = rule
-    wanted = {what: f"{what}/{split}/{entry['id']}.png" for what in derive if _is_slow(entry, what)}
+    depths = [
+        what for what in derive if what == "sparse" or (what == "truth" and ("truth" in entry or "dense" in entry))
+    ]
+    wanted = {what: f"{what}/{split}/{entry['id']}.png" for what in depths}
     missing = [what for what, name in wanted.items() if not (folder / name).exists()]
-    if missing:
-        try:
-            frame = reader({k: v for k, v in entry.items() if k not in ("neighbours", "poses")})
-        except DataError as error:
-            return entry, str(error), 0, 0
+    try:
+        changed = _extract_images(reader, folder, entry) if "image" in derive else dict(entry)
+        frame = reader({k: v for k, v in entry.items() if k not in ("neighbours", "poses")}) if missing else None
+    except DataError as error:
+        return entry, str(error), 0, 0
+    if frame is not None:
         if (frame.sparse_depth > 0).sum() < min_points:
             return entry, TOO_FEW, 0, 0
         made = {"sparse": frame.sparse_depth, "truth": frame.ground_truth}
         for what in missing:
-            depth = made[what]
-            if depth is not None:
-                frames.write_depth(folder / wanted[what], depth)
-    changed = {**entry, **{what: f"@/{name}" for what, name in wanted.items()}}
-    changed.pop("dense", None) if {"sparse", "truth"} <= wanted.keys() else None
+            frames.write_depth(folder / wanted[what], made[what])  # type: ignore[arg-type]
+    changed |= {what: f"@/{name}" for what, name in wanted.items()}
     return changed, None, len(missing), len(wanted) - len(missing)
 
 
-def _is_slow(entry: Entry, what: str) -> bool:
-    return what == "sparse" or what in entry or "dense" in entry
+def _extract_images(reader: FrameReader, folder: Path, entry: Entry) -> Entry:
+    """Pictures out of containers that cannot be read frame by frame, byte for byte."""
+
+    def extract(ref: str) -> str:
+        name = f"image/{re.sub(r'[^A-Za-z0-9._-]+', '_', ref)}.jpg"
+        if not (folder / name).exists():
+            inner, inside = ref.rsplit("#", 1)
+            write_bytes(folder / name, reader.container.image_bytes(reader.root / inner, inside))  # type: ignore[union-attr]
+        return f"@/{name}"
+
+    changed = {**entry, "image": extract(entry["image"])}
+    return changed | ({"neighbours": [extract(r) for r in entry["neighbours"]]} if "neighbours" in entry else {})
 
 
 def _reader_json(scan: Scan) -> dict[str, Any]:

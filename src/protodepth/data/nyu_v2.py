@@ -32,6 +32,9 @@ Entries = Callable[[], Iterator[Entry]]
 class HDF5:
     """Frames in .mat (v7.3) and .h5 files: ``labeled.mat#images/5``, ``00001.h5#rgb``."""
 
+    def image_bytes(self, path: Path, inside: str) -> bytes:
+        raise DataError(f"{path} holds arrays, not coded pictures: {inside} is read directly")
+
     def image(self, path: Path, inside: str) -> np.ndarray:
         array = read_hdf5(path, inside)
         if path.suffix == ".mat":

@@ -91,6 +91,9 @@ def _take(file: BinaryIO, layout: str) -> tuple[int, ...]:
 class Sens:
     """Frames in .sens files: ``scene.sens#offset,bytes`` and ``scene.sens#offset,bytes,height,width,shift``."""
 
+    def image_bytes(self, path: Path, inside: str) -> bytes:
+        return _bytes(path, inside)
+
     def image(self, path: Path, inside: str) -> np.ndarray:
         data = _bytes(path, inside)
         return frames.rgb_array(frames.open_picture(io.BytesIO(data), f"{path}#{inside}"), str(path))

@@ -1,0 +1,70 @@
+"""LiDAR points into a camera's picture: what KITTI did for its users, for the datasets that did not."""
+
+import numpy as np
+from scipy import ndimage
+
+from protodepth.types import Float
+
+Points = Float[np.ndarray, "n 3"]
+
+
+def transform(points: Points, pose: Float[np.ndarray, "4 4"]) -> Points:
+    """Apply a rigid motion to points in rows."""
+    return points @ pose[:3, :3].T + pose[:3, 3]
+
+
+def write_nearest(
+    columns: np.ndarray, rows: np.ndarray, depth: np.ndarray, size: tuple[int, int]
+) -> Float[np.ndarray, "h w"]:
+    """A depth map from points at whole pixels; where several fall on one pixel, the nearest stays.
+
+    >>> write_nearest(np.array([1, 1]), np.array([0, 0]), np.array([9.0, 4.0]), (1, 2)).tolist()
+    [[0.0, 4.0]]
+    """
+    inside = (columns >= 0) & (columns < size[1]) & (rows >= 0) & (rows < size[0]) & (depth > 0)
+    order = np.argsort(-depth[inside], kind="stable")  # the nearest is written last
+    out = np.zeros(size, np.float32)
+    out[rows[inside][order], columns[inside][order]] = depth[inside][order]
+    return out
+
+
+def project(
+    points: Points, K: np.ndarray, size: tuple[int, int], *, near: float = 0.1, distortion: tuple[float, ...] = ()
+) -> Float[np.ndarray, "h w"]:
+    """Points in the camera's frame (x right, y down, z forward) as a depth map; pixel centres at integers.
+
+    ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.
+    """
+    points = points[points[:, 2] > near]
+    x, y = (points[:, :2] / points[:, 2:]).T
+    if any(distortion):
+        x, y = distort(x, y, distortion)
+    u, v = K[0, 0] * x + K[0, 1] * y + K[0, 2], K[1, 1] * y + K[1, 2]
+    sane = np.isfinite(u) & np.isfinite(v) & (np.abs(u) < 1e6) & (np.abs(v) < 1e6)
+    u, v, z = u[sane], v[sane], points[sane, 2]
+    return write_nearest(np.rint(u).astype(np.int64), np.rint(v).astype(np.int64), z, size)
+
+
+def distort(x: np.ndarray, y: np.ndarray, k: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Brown's model on normalised coordinates.  Far outside the picture it folds back, so such points are moved away."""
+    k1, k2, p1, p2, k3 = k
+    r2 = x * x + y * y
+    radial = 1 + k1 * r2 + k2 * r2**2 + k3 * r2**3
+    slope = 1 + 3 * k1 * r2 + 5 * k2 * r2**2 + 7 * k3 * r2**3
+    xd = x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x)
+    yd = y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y
+    return np.where(slope > 0, xd, np.inf), np.where(slope > 0, yd, np.inf)
+
+
+def drop_occluded(depth: Float[np.ndarray, "h w"], window: int = 7, threshold: float = 1.5) -> Float[np.ndarray, "h w"]:
+    """Without points that lie behind a point of their window by more than ``threshold`` metres."""
+    filled = np.where(depth > 0, depth, np.inf)
+    return np.where(ndimage.minimum_filter(filled, window) < depth - threshold, np.float32(0), depth)
+
+
+def in_box(
+    points: Points, centre: np.ndarray, size: np.ndarray, rotation: np.ndarray, margin: float = 0.1
+) -> np.ndarray:
+    """Which points lie in a box (length, width, height along its own axes), grown by ``margin`` metres."""
+    local = (points - centre) @ rotation
+    return (np.abs(local) <= np.asarray(size) / 2 + margin).all(1)
