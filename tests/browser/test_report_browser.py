@@ -141,6 +141,7 @@ def test_frame_method_colour_and_mask_each_change_the_picture(laptop: Visit):
     laptop.page.check("#cloud-known")
     laptop.page.select_option("#cloud-right", label="Ground truth")
     laptop.page.select_option("#cloud-colour", "error")
+    assert "m or more" in laptop.page.inner_text("#cloud-scale")
     assert laptop.pixels()[1] == 2  # ground truth has no error: background and the darkest colour alone
 
 

@@ -205,6 +205,13 @@ def test_the_page_works_without_samples_curves_or_choices(document):
     assert not {"curves", "selection", "pictures", "points"} & set(ids)
 
 
+def test_the_cloud_hides_what_has_no_ground_truth_only_where_ground_truth_is_dense(html, document, samples):
+    lidar = [replace(s, ground_truth=s.sparse_depth) for s in samples]
+    for text, dense in ((html, True), (report.html(document, lidar), False)):
+        box = next(a for _, a in Outline(text).tags if a.get("id") == "cloud-known")
+        assert ("checked" in box) == dense
+
+
 def test_even_noise_of_large_frames_stays_below_six_megabytes(document, samples):
     rng = np.random.default_rng(0)
     size = (300, 400)

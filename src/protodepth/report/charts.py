@@ -22,6 +22,7 @@ METHOD_COLOURS = {  # mid tones: readable on white and on near-black
     "protodepth": "#2f7de1",
 }
 OTHER_METHOD = "#8a6fdf"
+DOMAIN_COLOURS = ("#2f7de1", "#e0701e", "#3f9a4f", "#9b6bd8", "#c7486b", "#7c8a1e")
 
 
 def method_colour(method: str, variant: int = 0) -> str:
@@ -145,11 +146,11 @@ def scatter_chart(
     points: Float[np.ndarray, "n 2"], labels: Sequence[str], marks: Float[np.ndarray, "k 2"], mark_labels: Sequence[str]
 ) -> str:
     """SVG text of points in the plane coloured by label, with named crosses (sample and domain descriptors)."""
-    names, colours = list(dict.fromkeys(labels)), [c for k, c in METHOD_COLOURS.items() if k != "pretrained"]
+    names = list(dict.fromkeys(labels))
     both = np.concatenate([points, marks]) if len(marks) else np.asarray(points)
     low, span = both.min(0), np.maximum(np.ptp(both, axis=0), 1e-9)
     places = 24 + (both - low) / span * np.array([412, 312])
-    hue = {name: colours[n % len(colours)] for n, name in enumerate(names)}
+    hue = {name: DOMAIN_COLOURS[n % len(DOMAIN_COLOURS)] for n, name in enumerate(names)}
     parts = [
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" style="fill:{hue[label]};fill-opacity:.75"><title>{escape(label)}</title></circle>'
         for (x, y), label in zip(places, labels, strict=False)

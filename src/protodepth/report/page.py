@@ -298,6 +298,9 @@ def _clouds(samples: Sequence[Sample]) -> str:
     right = "ProtoDepth" if "ProtoDepth" in labels else labels[-1]
     left = "Finetuned" if "Finetuned" in labels else labels[0]
 
+    # sky is hidden, but where ground truth is itself sparse (LiDAR) hiding the rest would leave nothing to see
+    dense = " checked" if np.mean([(s.ground_truth > 0).mean() for s in samples]) > 0.3 else ""
+
     def options(chosen: str) -> str:
         return "".join(f"<option{' selected' if label == chosen else ''}>{escape(label)}</option>" for label in labels)
 
@@ -308,8 +311,8 @@ def _clouds(samples: Sequence[Sample]) -> str:
         f'<label>Frame <select id="cloud-sample">{frames}</select></label>'
         '<label>Colour <select id="cloud-colour"><option value="image">image</option><option value="depth">depth</option>'
         '<option value="error">error</option></select></label>'
-        '<label><input type="checkbox" id="cloud-known" checked> only where ground truth is known</label>'
-        '<button type="button" id="cloud-reset">Reset view</button>'
+        f'<label><input type="checkbox" id="cloud-known"{dense}> only where ground truth is known</label>'
+        '<button type="button" id="cloud-reset">Reset view</button> <span id="cloud-scale" role="status"></span>'
     )
     views = "".join(
         f'<div class="view"><label>{side} <select id="cloud-{side.lower()}">{options(label)}</select></label>'

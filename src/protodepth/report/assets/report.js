@@ -90,8 +90,11 @@
     const sample = currentSample();
     const truth = depthOf(sample, "Ground truth"), known = truth.filter(v => v > 0).sort();
     const middle = known.length ? known[known.length >> 1] : sample.top / 2;
+    const colouring = byId("cloud-colour").value, [low, high, scale, worst] = sample.span;
+    byId("cloud-scale").textContent = colouring === "depth" ? `Depth from ${low.toFixed(1)} m (blue) to ${high.toFixed(1)} m (red)${scale === "log" ? ", logarithmic" : ""}.`
+      : colouring === "error" ? `Error from 0 (black) to ${worst} m or more (bright yellow).` : "";
     camera.target = [0, 0, Math.sqrt(middle * sample.span[0])];    // between the nearest and the middle depth
-    for (const side of sides) side.cloud = buildCloud(sample, side.select.value, byId("cloud-colour").value, byId("cloud-known").checked);
+    for (const side of sides) side.cloud = buildCloud(sample, side.select.value, colouring, byId("cloud-known").checked);
     draw();
   }
 
@@ -102,7 +105,7 @@
     const context = canvas.getContext("2d");
     side.frame ??= { image: context.createImageData(W, H), near: new Float32Array(W * H) };
     const { image, near } = side.frame, pixels = new Uint32Array(image.data.buffer);
-    pixels.fill(0xff1b1410);
+    pixels.fill(0xff3a302a);
     near.fill(Infinity);
     if (side.cloud) splat(side.cloud, sample, pixels, near, W, H);
     context.putImageData(image, 0, 0);
