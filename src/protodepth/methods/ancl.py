@@ -18,10 +18,10 @@ from protodepth.types import Batch, LossTerms, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ANCLConfig(EWCConfig):
-    """The original's strengths are 10 000 and 10 for classifiers; the defaults keep their ratio on the scale of EWC's default here."""
+    """The original's strengths are 10 000 and 10, for classifiers.  Here they are on EWC's scale, where 1e4 and less does nothing."""
 
-    auxiliary_strength: float = 1e3
-    alpha: float = 0.5  # share of the older domains in the fused Fisher
+    auxiliary_strength: float = 1e5
+    alpha: float = 0.5  # share of the older domains in the fused Fisher, in place of gamma
 
     def __post_init__(self) -> None:
         EWCConfig.__post_init__(self)

@@ -53,7 +53,7 @@ def quadratic(module: nn.Module, anchor: Weights, fisher: Weights) -> Float[Tens
     r""":math:`\frac12 \sum_i F_i (\theta_i - \theta^*_i)^2`
 
     >>> line = nn.Linear(1, 1, bias=False); _ = nn.init.constant_(line.weight, 3.0)
-    >>> float(quadratic(line, {"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[5.0]])}))
+    >>> quadratic(line, {"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[5.0]])}).item()
     10.0
     """
     weights = dict(module.named_parameters())

@@ -125,6 +125,10 @@ class L2P(Method):
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return self.pools[self.active].parameters()
 
+    def parameter_groups(self) -> list[list[nn.Parameter]]:
+        """Keys apart from prompts: their loss terms do not touch each other, so neither should the clipping."""
+        return [[self.pools[self.active].prompts], [self.pools[self.active].keys]]
+
     def train(self, mode: bool) -> None:
         self.model.train(mode)
 
