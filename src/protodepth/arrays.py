@@ -10,8 +10,6 @@ from torch import Tensor
 from protodepth.errors import DataError
 from protodepth.types import Batch, Float
 
-ArrayLike = np.ndarray | Tensor
-
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
     if isinstance(value, Tensor):

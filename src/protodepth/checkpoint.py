@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,20 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder: without it a power cut may undo a rename that was reported as done."""
+    if os.name == "nt":  # a folder cannot be opened there
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -59,13 +72,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_tensors(path: Path, sha256: str | None) -> dict[str, Tensor]:
+def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
     """Read a safetensors file and compare its checksum: safetensors itself does not notice flipped bits."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}): the folder is incomplete") from None
-    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise CheckpointError(
             f"{path} does not have the checksum its meta file states: the file is damaged, copy it again"
         )
@@ -113,34 +126,59 @@ def load_state(module: torch.nn.Module, state: Mapping[str, Tensor], where: Path
     module.load_state_dict(dict(state))
 
 
+OURS = {"config.json", "backbone.safetensors", "pose.safetensors", "domains", "meta.json", "weights.safetensors"}
+
+
+def check_replaceable(target: Path) -> None:
+    """Refuse a target that holds anything this program did not write: replacing a folder removes what was in it."""
+    if not target.exists():
+        return
+    foreign = [target.name] if not target.is_dir() else sorted({p.name for p in target.iterdir()} - OURS)
+    if foreign:
+        raise CheckpointError(
+            f"{target} exists and is not a protodepth folder (it has {foreign[0]!r}): give another name, nothing was overwritten"
+        )
+
+
+def leftovers(target: Path) -> list[Path]:
+    """What a killed program left beside a folder: ``.old`` was moved aside, ``.tmp`` is half written."""
+    if not target.parent.is_dir():
+        return []
+    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(old|tmp)")
+    return sorted(p for p in target.parent.iterdir() if name.fullmatch(p.name))
+
+
+def recover(target: Path) -> None:
+    """Put back a folder that was moved aside by a program that was killed before the new one took its place."""
+    for path in leftovers(target) if not target.exists() else ():
+        if path.suffix == ".old":
+            path.rename(target)
+            return
+
+
 @contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Build a folder under a temporary name; it takes the target's place only when complete.
 
-    An existing target must be a folder that this program wrote (it has a ``config.json`` or ``meta.json``) or be empty.
+    A failure at any point leaves the old folder in place; after a kill between the two renames ``recover`` puts it back.
     """
-    if target.exists() and not _may_replace(target):
-        raise CheckpointError(
-            f"{target} exists and is not a protodepth folder: give another name, nothing was overwritten"
-        )
+    target = target.resolve()
+    check_replaceable(target)
+    recover(target)
+    for path in leftovers(target):
+        shutil.rmtree(path, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     tag = uuid.uuid4().hex[:8]
     fresh, old = target.with_name(f".{target.name}.{tag}.tmp"), target.with_name(f".{target.name}.{tag}.old")
-    fresh.mkdir()
     try:
+        fresh.mkdir()
         yield fresh
         if target.exists():
             target.rename(old)
         fresh.rename(target)
+        sync_folder(target.parent)
     finally:
         if old.exists() and not target.exists():
             old.rename(target)
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _may_replace(folder: Path) -> bool:
-    if not folder.is_dir():
-        return False
-    names = {p.name for p in folder.iterdir()}
-    return not names or "config.json" in names or "meta.json" in names

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import tomli_w
 from pydantic import TypeAdapter, ValidationError
@@ -16,15 +16,17 @@ T = TypeVar("T")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A frozen dataclass as plain values; None is left out (TOML has no null), so a field that may be None defaults to it."""
+    """A frozen dataclass as plain values; None is left out (TOML has no null), so a field can be None only if that is its default."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {
-                f.name: plain(getattr(value, f.name))
-                for f in dataclasses.fields(value)
-                if getattr(value, f.name) is not None
-            }
+            fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
+            for f, held in fields.items():
+                if held is None and f.default is not None:
+                    raise ConfigError(
+                        f"{f.name}=None cannot be saved: leave it out, or give a value (inf for no limit)"
+                    )
+            return {f.name: plain(held) for f, held in fields.items() if held is not None}
         if isinstance(value, dict):
             return {str(k): plain(v) for k, v in value.items() if v is not None}
         if isinstance(value, (tuple, list)):
@@ -36,6 +38,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def from_dict(kind: type[T], values: dict[str, Any], where: str = "configuration") -> T:
     """Validated construction; the message names the field."""
+    _check_names(kind, values, where)
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
@@ -44,19 +47,34 @@ def from_dict(kind: type[T], values: dict[str, Any], where: str = "configuration
         raise ConfigError(f"{where}: {field or 'value'}: {first['msg']} (got {first.get('input')!r})") from None
 
 
+def _check_names(kind: Any, values: Any, where: str) -> None:
+    """A misspelt setting must not be ignored."""
+    if not dataclasses.is_dataclass(kind) or not isinstance(values, dict):
+        return
+    types = get_type_hints(kind)
+    names = [f.name for f in dataclasses.fields(kind)]
+    for name, value in values.items():
+        if name not in names:
+            raise ConfigError(f"{where}: unknown setting {name!r}; choose one of: {', '.join(names)}")
+        _check_names(types[name], value, f"{where}: {name}")
+
+
 def write(config: Any, path: Path) -> None:
     """The resolved configuration, saved beside what it made."""
     write_bytes(path, tomli_w.dumps(to_dict(config)).encode())
 
 
-def read(kind: type[T], path: Path) -> T:
+def read_values(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not readable TOML: {error}") from None
-    return from_dict(kind, values, str(path))
+
+
+def read(kind: type[T], path: Path) -> T:
+    return from_dict(kind, read_values(path), str(path))
 
 
 def parse_value(text: str) -> Any:

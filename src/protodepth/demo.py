@@ -87,7 +87,7 @@ def findings(results: list[SequenceResult]) -> list[str]:
                 f"({100 * (ratio - 1):+.1f} %); the frozen network has {new.values[0, k]:.0f} mm."
             )
         times = sum(ours.seconds) / max(sum(finetuned.seconds), 1e-9)
-        lines.append(f"Training time of ProtoDepth relative to finetuning: {times:.2f} (curve evaluations included).")
+        lines.append(f"Training time of ProtoDepth relative to finetuning: {times:.2f}.")
     if "protodepth" in by_name and (accuracy := by_name["protodepth"].selection_accuracy) is not None:
         lines.append(f"The right prototype set was chosen for {100 * accuracy:.1f} % of the test frames.")
     return lines

@@ -1,5 +1,7 @@
 """Everything that can go wrong and is the caller's to fix.  A message says what was given, what was expected, what to do."""
 
+from collections.abc import Iterable
+
 
 class ProtoDepthError(Exception):
     """Root of all errors that the command line reports in one line with exit code 2."""
@@ -8,11 +10,9 @@ class ProtoDepthError(Exception):
 class UnknownNameError(ProtoDepthError):
     """A name that no registry or model knows; the message lists the choices."""
 
-    def __init__(self, kind: str, name: object, choices: "object" = ()) -> None:
-        known = (
-            ", ".join(str(c) for c in choices) if isinstance(choices, (list, tuple, set, frozenset)) else str(choices)
-        )
-        super().__init__(f"unknown {kind} {name!r}; choose one of: {known or '(none)'}")
+    def __init__(self, kind: str, name: object, choices: Iterable[object] = ()) -> None:
+        known = ", ".join(str(c) for c in choices) or "(none)"
+        super().__init__(f"unknown {kind} {name!r}; choose one of: {known}")
 
 
 class DomainError(ProtoDepthError):

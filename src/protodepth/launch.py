@@ -30,10 +30,9 @@ def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:
     """A recipe by name, or from the recipe.toml of an earlier run."""
     if not name.endswith(".toml"):
         return recipes.get(name)
-    try:
-        return config.read(BaseRecipe, Path(name))
-    except ConfigError:
+    if "domains" in config.read_values(Path(name)):
         return config.read(SequenceRecipe, Path(name))
+    return config.read(BaseRecipe, Path(name))
 
 
 def train(

@@ -37,7 +37,7 @@ def depth_errors(
 ) -> dict[str, float]:
     r"""Errors of one image over the pixels with :math:`\max(0, d_{min}) < d < d_{max}` (strict): MAE and RMSE in mm, iMAE and iRMSE in 1/km.
 
-    NaN where no pixel counts.
+    NaN where no pixel counts; infinite where the prediction is not finite in a pixel that counts.
 
     >>> e = depth_errors(np.full((2, 2), 2.0), np.full((2, 2), 1.0), min_depth=0.2, max_depth=5)
     >>> e["mae"], e["imae"]
@@ -51,7 +51,10 @@ def depth_errors(
     if not mask.any():
         return dict.fromkeys(METRICS, float("nan"))
     p, d = p[mask], d[mask]
-    error, inverse = np.abs(p - d) * 1000, np.abs(1 / p - 1 / d) * 1000
+    if not np.isfinite(p).all():  # NaN would leave the image out of the mean, as if it had no ground truth
+        return dict.fromkeys(METRICS, float("inf"))
+    with np.errstate(divide="ignore"):
+        error, inverse = np.abs(p - d) * 1000, np.abs(1 / p - 1 / d) * 1000
     return {
         "mae": float(error.mean()),
         "rmse": float(np.sqrt((error**2).mean())),
@@ -66,7 +69,7 @@ def mean_errors(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     means = {}
     for name in METRICS:
         values = np.array([r[name] for r in rows], np.float64)
-        means[name] = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+        means[name] = float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
     return means
 
 

@@ -20,6 +20,7 @@ BUNDLED = Path(__file__).parent / "weights"
 
 def resolve(source: str | Path) -> Path:
     """The folder of a saved model, or of a bundled one by name."""
+    checkpoint.recover(Path(source))
     if Path(source).is_dir():
         return Path(source)
     if str(source) in bundled():
@@ -60,6 +61,7 @@ def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
 
 def read_domain(model: "ProtoDepth", folder: Path, name: str | None) -> tuple[str, DomainPrototypes, dict[str, Any]]:
     """Name, prototypes and history of a saved domain, after all checks that it fits the model."""
+    checkpoint.recover(folder)
     meta = checkpoint.read_json(folder / "meta.json")
     checkpoint.check_format(meta, "domain", folder)
     name = name or str(meta.get("name"))
@@ -115,11 +117,12 @@ def read_model(
         config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
         pose = PoseNet(**meta["pose_config"]) if meta.get("pose_config") else None
         names = [str(name) for name in meta["domains"]]
+        parts = [("backbone.safetensors", network), *([("pose.safetensors", pose)] if pose else [])]
+        tensors = [checkpoint.read_tensors(folder / file, sha256[file]) for file, _ in parts]
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / 'config.json'} is incomplete or of another version ({error})") from None
-    for file, part in (("backbone.safetensors", network), ("pose.safetensors", pose)):
-        if part is not None:
-            checkpoint.load_state(part, checkpoint.read_tensors(folder / file, sha256.get(file)), folder / file)
+    for (file, part), state in zip(parts, tensors, strict=True):
+        checkpoint.load_state(part, state, folder / file)
     return network, config, pose, names
 
 

@@ -2,8 +2,11 @@
 
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -29,11 +32,10 @@ class Schedule:
     pose_rate: float = 1e-3
     decay: Literal["cosine", "constant", "steps"] = "cosine"
     milestones: tuple[tuple[float, float], ...] = ()  # decay="steps": (share of the steps, factor) from that share on
-    clip: float | None = 1.0  # largest gradient norm
+    clip: float | None = 1.0  # largest gradient norm of each group of parameters; None or inf: no limit
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     workers: int = 0
     save_every: int = 200
-    channels_last: bool = False
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
@@ -103,25 +105,27 @@ def fit(
     )
     bad = 0
     try:
-        for batch in method.batches(loader, start=first, seed=seed):
-            if step >= schedule.steps:
-                break
-            terms = train_step(method, optimiser, batch, schedule, seed, step)
-            bad = 0 if terms is not None else bad + 1
-            progress.skipped += terms is None
-            if bad >= MAX_BAD_STEPS:
-                raise TrainingDiverged(
-                    f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'"
-                )
-            step += 1
-            progress.terms = terms or progress.terms
-            log(step, {**(terms or {}), "rate": schedule.rate * schedule.factor(step - 1)})
-            if each_step is not None:
-                method.train(False)
-                each_step(step)
-                method.train(True)
-            if step % schedule.save_every == 0 and step < schedule.steps:
-                state.save(step)
+        with whole_steps() as pause:
+            for batch in method.batches(loader, start=first, seed=seed):
+                if step >= schedule.steps:
+                    break
+                terms = train_step(method, optimiser, batch, schedule, seed, step)
+                bad = 0 if terms is not None else bad + 1
+                progress.skipped += terms is None
+                if bad >= MAX_BAD_STEPS:
+                    raise TrainingDiverged(
+                        f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'"
+                    )
+                step += 1
+                progress.terms = terms or progress.terms
+                log(step, {**(terms or {}), "rate": schedule.rate * schedule.factor(step - 1)})
+                pause()
+                if each_step is not None:
+                    method.train(False)
+                    each_step(step)
+                    method.train(True)
+                if step % schedule.save_every == 0 and step < schedule.steps:
+                    state.save(step)
     except (KeyboardInterrupt, TrainingDiverged):
         state.save(step)
         raise
@@ -129,6 +133,25 @@ def fit(
     method.train(False)
     progress.steps, progress.seconds = step - first, time.monotonic() - started
     return progress
+
+
+@contextmanager
+def whole_steps() -> Iterator[Callable[[], None]]:
+    """Ctrl-C takes effect where the yielded function is called: in the middle of a step, weights and step number do not agree."""
+    asked: list[int] = []
+
+    def pause() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        yield pause
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        yield pause
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def train_step(
@@ -146,9 +169,9 @@ def train_step(
     if not torch.isfinite(total):
         return None
     total.backward()  # type: ignore[no-untyped-call]
-    parameters = [p for g in optimiser.param_groups for p in g["params"]]
-    norm = nn.utils.clip_grad_norm_(parameters, schedule.clip if schedule.clip is not None else math.inf)
-    if not torch.isfinite(norm):
+    limit = math.inf if schedule.clip is None else schedule.clip
+    norms = [nn.utils.clip_grad_norm_(group["params"], limit) for group in optimiser.param_groups]
+    if not all(torch.isfinite(norm) for norm in norms):
         return None
     for group in optimiser.param_groups:
         group["lr"] = group["initial_lr"] * schedule.factor(step)
@@ -158,12 +181,12 @@ def train_step(
 
 def build_optimiser(method: Method, schedule: Schedule) -> torch.optim.Adam:
     """Adam over the method's parameters and, with its own rate, the pose network's."""
-    groups = [{"params": list(method.trainable_parameters()), "lr": schedule.rate, "initial_lr": schedule.rate}]
+    groups = [(parameters, schedule.rate) for parameters in method.parameter_groups()]
     pose = method.objective.pose
     if pose is not None:
         pose.requires_grad_(True).train()
-        groups.append({"params": list(pose.parameters()), "lr": schedule.pose_rate, "initial_lr": schedule.pose_rate})
-    return torch.optim.Adam(groups)
+        groups.append((list(pose.parameters()), schedule.pose_rate))
+    return torch.optim.Adam([{"params": p, "lr": rate, "initial_lr": rate} for p, rate in groups])
 
 
 class TrainingState:
@@ -211,6 +234,7 @@ class TrainingState:
             index, name = key.split(".", 1)
             values.setdefault(int(index), {})[name] = tensor
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": values})
+
 
 class JsonLines:
     """A log that appends one JSON line a record; readable with any tool."""

@@ -27,9 +27,11 @@ class Adapt:
         from dataclasses import replace
 
         from protodepth.adaptation import AdaptConfig, adapt
+        from protodepth.checkpoint import check_replaceable
         from protodepth.commands.options import load_model
         from protodepth.progress import Reporter
 
+        check_replaceable(self.out)  # before the training, not after it
         model = load_model(self.model)
         config = AdaptConfig(seed=self.seed)
         config = replace(config, schedule=replace(config.schedule, steps=self.steps, rate=self.rate))

@@ -15,7 +15,9 @@ from protodepth.types import Batch, BatchPrediction, LossTerms, View
 
 methods: Registry[type["Method"]] = Registry("method")
 
-Step = Batch | tuple[Batch, ...]  # what one step learns from: a batch, or one from each of several sources, whose losses are summed
+Step = (
+    Batch | tuple[Batch, ...]
+)  # what one step learns from: a batch, or one from each of several sources, whose losses are summed
 
 
 class Fit(Protocol):
@@ -76,6 +78,10 @@ class Method(ABC):
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return (p for p in self.backbone.parameters() if p.requires_grad)
+
+    def parameter_groups(self) -> list[list[nn.Parameter]]:
+        """The trainable parameters in groups whose gradients are clipped apart."""
+        return [list(self.trainable_parameters())]
 
     def train(self, mode: bool) -> None:
         self.backbone.train(mode)

@@ -59,6 +59,13 @@ class ProtoDepthMethod(Method):
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return self.model.trainable_parameters()
 
+    def parameter_groups(self) -> list[list[nn.Parameter]]:
+        """The descriptor apart: in one norm with A, P and W it would change how far these are clipped."""
+        r = self.model.domain(str(self.model.active)).descriptor
+        every = list(self.trainable_parameters())
+        groups = [[p for p in every if p is not r], [p for p in every if p is r]]
+        return [group for group in groups if group]
+
     def train(self, mode: bool) -> None:
         self.model.train(mode)
 
@@ -70,7 +77,9 @@ class ProtoDepthMethod(Method):
             if name not in self.model.domains:
                 self.model.add_domain(name, config=self.config)
             prefix = f"domain.{name}."
-            self.model.domain(name).load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+            self.model.domain(name).load_state_dict(
+                {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+            )
 
     def extra_parameters(self) -> int:
         overhead = self.model.overhead()
