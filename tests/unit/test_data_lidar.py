@@ -98,14 +98,14 @@ def sweep(shots: list[Shot], i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def camera_projection(points: np.ndarray, ranges: np.ndarray, shot: Shot) -> np.ndarray:
-    """First camera name, x, y (pixel 0 at the left edge of the first pixel), second camera: none."""
+    """First camera name, x, y (coordinate 0 is the left edge of the first pixel), second camera: none."""
     local = (points - shot.pose[:3, 3]) @ shot.pose[:3, :3]
     z = np.where(local[..., 2] > 0.5, local[..., 2], np.nan)
-    u, v = shot.K[0, 0] * local[..., 0] / z + shot.K[0, 2], shot.K[1, 1] * local[..., 1] / z + shot.K[1, 2]
-    seen = (ranges > 0) & (u >= -0.5) & (u < SIZE[1] - 0.5) & (v >= -0.5) & (v < SIZE[0] - 0.5)
+    u, v = (shot.K[i, i] * local[..., i] / z + shot.K[i, 2] + 0.5 for i in (0, 1))
+    seen = (ranges > 0) & (u >= 0) & (u < SIZE[1]) & (v >= 0) & (v < SIZE[0])
     out = np.zeros((*ranges.shape, 6))
     out[seen, 0] = 1
-    out[seen, 1], out[seen, 2] = np.rint(u[seen]), np.rint(v[seen])
+    out[seen, 1], out[seen, 2] = np.floor(u[seen]), np.floor(v[seen])
     return out
 
 
@@ -123,7 +123,7 @@ def write_waymo(root: Path, shots: list[Shot], part: str) -> tuple[list[Shot], l
         return {f"{name}.values": array.astype(np.float32).ravel().tolist(), f"{name}.shape": list(array.shape)}
 
     lens = dict.fromkeys(("k1", "k2", "p1", "p2", "k3"), 0.0)
-    four = {"f_u": K[0, 0], "f_v": K[1, 1], "c_u": K[0, 2], "c_v": K[1, 2]}
+    four = {"f_u": K[0, 0], "f_v": K[1, 1], "c_u": K[0, 2] + 0.5, "c_v": K[1, 2] + 0.5}
     values = {f"intrinsic.{k}": float(v) for k, v in {**four, **lens}.items()}
     values |= {"extrinsic.transform": CAMERA.ravel().tolist(), "width": SIZE[1], "height": SIZE[0]}
     add("camera_calibration", {"camera_name": 1}, values, "CameraCalibrationComponent")
