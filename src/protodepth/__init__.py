@@ -11,18 +11,31 @@ from typing import TYPE_CHECKING, Any
 from protodepth._version import __version__
 
 if TYPE_CHECKING:
-    from protodepth.adaptation import adapt
-    from protodepth.backbones.base import Backbone
-    from protodepth.backbones.hooked import wrap
-    from protodepth.conversion import convert
-    from protodepth.data.base import Domain
-    from protodepth.data.open import open_domain
-    from protodepth.errors import ProtoDepthError
-    from protodepth.methods.base import Method
-    from protodepth.model import ProtoDepth
-    from protodepth.protocol import evaluate, run_sequence
-    from protodepth.prototypes import PrototypeConfig, PrototypeSet
-    from protodepth.types import Batch, LatentSpec, Modality, Prediction
+    from protodepth.adaptation import adapt as adapt
+    from protodepth.backbones.base import Backbone as Backbone
+    from protodepth.backbones.hooked import wrap as wrap
+    from protodepth.conversion import convert as convert
+    from protodepth.data.base import Domain as Domain
+    from protodepth.data.open import open_domain as open_domain
+    from protodepth.errors import ProtoDepthError as ProtoDepthError
+    from protodepth.methods.base import Method as Method
+    from protodepth.model import ProtoDepth as ProtoDepth
+    from protodepth.protocol import evaluate as evaluate
+    from protodepth.protocol import run_sequence as run_sequence
+    from protodepth.prototypes import PrototypeConfig as PrototypeConfig
+    from protodepth.prototypes import PrototypeSet as PrototypeSet
+    from protodepth.types import (
+        Batch as Batch,
+    )
+    from protodepth.types import (
+        LatentSpec as LatentSpec,
+    )
+    from protodepth.types import (
+        Modality as Modality,
+    )
+    from protodepth.types import (
+        Prediction as Prediction,
+    )
 
 # Where each public name lives.  torch takes seconds to import, so nothing is imported before it is asked for.
 _HOME = {

@@ -1,6 +1,7 @@
 """Named settings of whole runs: functions that return frozen dataclasses.  ``protodepth train --recipe NAME`` runs one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from protodepth.data.augment import AugmentConfig
 from protodepth.errors import UnknownNameError
@@ -19,11 +20,20 @@ WORLDS_OBJECTIVE = ObjectiveConfig(
     mask_outside=True,
     outlier_size=3,
     outlier_relative=0.3,
+    learn_pose=False,
 )
+BASE_OBJECTIVE = replace(WORLDS_OBJECTIVE, learn_pose=True)
 INDOOR_PROTOTYPES = PrototypeConfig(image_size=10, depth_size=5)
 OUTDOOR_PROTOTYPES = PrototypeConfig(image_size=25, depth_size=10)
+# What a base sees varies more than its world does: features that survive it can be adapted to other sensors and lenses.
 BASE_AUGMENT = AugmentConfig(
-    brightness=(0.7, 1.3), contrast=(0.7, 1.3), saturation=(0.7, 1.3), remove_points=(0.0, 0.7), flip_horizontal=True
+    brightness=(0.7, 1.3),
+    contrast=(0.7, 1.3),
+    saturation=(0.7, 1.3),
+    flip_horizontal=True,
+    resize=(0.7, 1.15),
+    remove_points=(0.0, 0.6),
+    remove_rows=(0.0, 0.6),
 )
 
 
@@ -33,8 +43,8 @@ def worlds_tiny() -> BaseRecipe:
         name="worlds-tiny",
         data="worlds:room?train=1200",
         preset="indoor",
-        objective=WORLDS_OBJECTIVE,
-        schedule=Schedule(steps=8000, batch_size=2, rate=2e-3, augment=BASE_AUGMENT),
+        objective=BASE_OBJECTIVE,
+        schedule=Schedule(steps=6000, batch_size=2, rate=2e-3, augment=BASE_AUGMENT),
         prototypes=INDOOR_PROTOTYPES,
     )
 
@@ -45,8 +55,8 @@ def worlds_tiny_outdoor() -> BaseRecipe:
         name="worlds-tiny-outdoor",
         data="worlds:street?train=1200",
         preset="outdoor",
-        objective=WORLDS_OBJECTIVE,
-        schedule=Schedule(steps=8000, batch_size=2, rate=2e-3, augment=BASE_AUGMENT),
+        objective=BASE_OBJECTIVE,
+        schedule=Schedule(steps=6000, batch_size=2, rate=2e-3, augment=BASE_AUGMENT),
         prototypes=OUTDOOR_PROTOTYPES,
     )
 

@@ -27,13 +27,27 @@ class AugmentConfig:
     crop: tuple[int, int] | None = None  # (rows, columns) of the batch itself, neighbours and intrinsics included
     crop_bottom: bool = False  # rows from the bottom (driving), columns random
     remove_points: tuple[float, float] = (0.0, 0.0)  # share of sparse points hidden from the network
+    remove_rows: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # share of pixel rows whose points are hidden: a scanner with fewer lines
     remove_patches: tuple[float, float] = (0.0, 0.0)  # share of pixels whose 5x5 image patch is blacked out
 
     def __post_init__(self) -> None:
-        for name in ("brightness", "contrast", "saturation", "resize", "remove_points", "remove_patches"):
+        for name in (
+            "brightness",
+            "contrast",
+            "saturation",
+            "resize",
+            "remove_points",
+            "remove_rows",
+            "remove_patches",
+        ):
             low, high = getattr(self, name)
             if low > high or low < 0:
-                raise ConfigError(f"augmentation {name} must be a range low <= high of non-negative numbers, got ({low}, {high})")
+                raise ConfigError(
+                    f"augmentation {name} must be a range low <= high of non-negative numbers, got ({low}, {high})"
+                )
 
     @classmethod
     def published(cls, setting: str = "methods") -> "AugmentConfig":
@@ -138,11 +152,15 @@ def turn_hue(image: Image, turns: Float[Tensor, "b 1 1 1"]) -> Image:
 
 
 def hide_points(sparse: Depth, config: AugmentConfig, random: torch.Generator) -> Depth:
-    """Hide a random share of the points from the network; value and validity go together."""
-    if config.remove_points == (0, 0):
-        return sparse
-    share = uniform(sparse.shape[0], config.remove_points, random)
-    return sparse * (torch.rand(sparse.shape, generator=random) >= share)
+    """Hide a random share of the points, and of whole rows of them, from the network; value and validity go together."""
+    b, _, height, _ = sparse.shape
+    if config.remove_points != (0, 0):
+        share = uniform(b, config.remove_points, random)
+        sparse = sparse * (torch.rand(sparse.shape, generator=random) >= share)
+    if config.remove_rows != (0, 0):
+        share = uniform(b, config.remove_rows, random)
+        sparse = sparse * (torch.rand(b, 1, height, 1, generator=random) >= share)
+    return sparse
 
 
 def hide_patches(image: Image, config: AugmentConfig, random: torch.Generator) -> Image:
@@ -177,7 +195,10 @@ def random_motion(
         S[:, 0, 0], S[:, 1, 1], S[:, :2, 2] = scale, scale, shift
         M, K, moved = S @ M, S @ K, True
     if config.rotation:
-        M, moved = rotation(uniform(b, (-config.rotation, config.rotation), random)[:, 0, 0, 0], height, width) @ M, True
+        M, moved = (
+            rotation(uniform(b, (-config.rotation, config.rotation), random)[:, 0, 0, 0], height, width) @ M,
+            True,
+        )
     return (M if moved else None), K
 
 
