@@ -113,9 +113,8 @@ class PrototypeSet(nn.Module):
     def values(self) -> Values:
         if hasattr(self, "K"):
             return Values(self.A, self.K, self.P)
-        if hasattr(self, "W"):
-            return Values(self.A, keys(self.P, self.W, stop_gradient=self.stop_gradient), self.P)
-        return Values(self.A, keys(self.P, self.U, stop_gradient=self.stop_gradient) @ self.V, self.P)
+        W = self.W if hasattr(self, "W") else self.U @ self.V
+        return Values(self.A, keys(self.P, W, stop_gradient=self.stop_gradient), self.P)
 
     def forward(self, X: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
         return adapt(X, *self.values())
