@@ -23,7 +23,7 @@ class Corners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lidar:
-    """A spinning scanner beside the camera; lines and columns are those in view of a 64 x 96 image and grow with it."""
+    """A spinning scanner beside the camera; lines and columns are those for an image 96 pixels wide and grow with it."""
 
     lines: int
     columns: int
@@ -43,8 +43,9 @@ def corner_points(sensor: Corners, image: np.ndarray, truth: np.ndarray, rng: np
 
 def lidar_returns(sensor: Lidar, scene: Scene, camera: Camera, size: tuple[int, int]) -> Float[np.ndarray, "3 n"]:
     """Noiseless (column, row, z-depth) in the camera of every return in view, from rays cast at the scanner's own place."""
-    h, w = size
-    lines, columns = max(2, round(sensor.lines * h / 64)), max(2, round(sensor.columns * w / 96))
+    w = size[1]
+    scale = w / 96  # the focal length grows with the width: the gap between lines stays the same in pixels
+    lines, columns = max(3, round(sensor.lines * scale)), max(3, round(sensor.columns * scale))
     reach = np.arctan(w / 2 / camera.intrinsics[0, 0]) * 1.1
     azimuth = np.linspace(-reach, reach, columns)[None, :]
     elevation = np.radians(np.linspace(*sensor.elevation, lines))[:, None]
