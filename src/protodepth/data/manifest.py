@@ -137,6 +137,17 @@ def triplets(refs: list[str], step: int, first: int = 0, last: int = 0) -> Itera
         yield i, [refs[i - step], refs[i + step]]
 
 
+def time_blocks(count: int, gap: int) -> dict[str, range]:
+    """Frame numbers of train (70 %), val (10 %) and test (20 %), in this order with a gap before the later two.
+
+    >>> time_blocks(20, 1)
+    {'train': range(0, 14), 'val': range(15, 16), 'test': range(17, 20)}
+    """
+    cuts = [0, round(0.7 * count), round(0.8 * count), count]
+    pairs = zip(SPLITS, cuts, cuts[1:], strict=False)
+    return {s: range(a + (min(gap, (b - a) // 2) if a else 0), b) for s, a, b in pairs}
+
+
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 

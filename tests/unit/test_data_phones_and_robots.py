@@ -1,0 +1,177 @@
+"""Bags and phone recordings, written from a known scene and read back."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_scene import Shot, assert_neighbours_are, walk
+from scipy.spatial.transform import Rotation
+from test_data_formats import JPEG_LOSS, jpeg
+
+from protodepth.data.open import open_domain
+from protodepth.errors import DataError
+
+SIZE = (40, 56)
+LIDAR_TO_CAMERA = np.eye(4)
+LIDAR_TO_CAMERA[:3, :3] = Rotation.from_euler("zyx", [0.05, 0.02, -0.03]).as_matrix() @ [
+    [0, -1, 0],
+    [0, 0, -1],
+    [1, 0, 0],
+]
+LIDAR_TO_CAMERA[:3, 3] = [0.1, -0.2, 0.05]
+
+
+@pytest.fixture(scope="module")
+def shots() -> list[Shot]:
+    return walk(14, size=SIZE, step=0.05)
+
+
+def cloud_of(shot: Shot) -> tuple[np.ndarray, np.ndarray]:
+    """(points in the LiDAR's frame, the sparse map they came from): every fifth pixel lifted by its depth."""
+    sparse = np.zeros(SIZE)
+    sparse[::5, ::5] = shot.depth[::5, ::5]
+    v, u = np.nonzero(sparse)
+    z = sparse[v, u]
+    camera = np.linalg.inv(shot.K) @ (np.stack([u, v, np.ones(len(u))]) * z)
+    return (np.linalg.inv(LIDAR_TO_CAMERA) @ np.vstack([camera, np.ones(len(u))]))[:3].T, sparse
+
+
+def write_bag(path: Path, shots: list[Shot], *, ros: int, kind: str) -> None:
+    pytest.importorskip("rosbags")
+    from rosbags import rosbag1, rosbag2
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS1_NOETIC if ros == 1 else Stores.ROS2_HUMBLE)
+    types = store.types
+    writer = rosbag1.Writer(path) if ros == 1 else rosbag2.Writer(path, version=9)
+
+    def header(t: int) -> object:
+        stamp = types["builtin_interfaces/msg/Time"](sec=t // 10**9, nanosec=t % 10**9)
+        extra = {"seq": 0} if ros == 1 else {}
+        return types["std_msgs/msg/Header"](stamp=stamp, frame_id="cam", **extra)
+
+    def serialize(msg: object, name: str) -> bytes:
+        return bytes(store.serialize_ros1(msg, name) if ros == 1 else store.serialize_cdr(msg, name))
+
+    def image(t: int, array: np.ndarray, encoding: str) -> object:
+        data = np.frombuffer(array.tobytes(), np.uint8)
+        step = array.nbytes // array.shape[0]
+        return types["sensor_msgs/msg/Image"](
+            header=header(t), height=SIZE[0], width=SIZE[1], encoding=encoding, is_bigendian=0, step=step, data=data
+        )
+
+    def cloud(t: int, points: np.ndarray) -> object:
+        field = types["sensor_msgs/msg/PointField"]
+        fields = [field(name=n, offset=4 * i, datatype=7, count=1) for i, n in enumerate(("intensity", "x", "y", "z"))]
+        rows = np.hstack([np.zeros((len(points) + 1, 1)), np.vstack([points, [np.nan] * 3])]).astype("<f4")
+        return types["sensor_msgs/msg/PointCloud2"](
+            header=header(t), height=1, width=len(rows), fields=fields, is_bigendian=False, point_step=16,
+            row_step=16 * len(rows), data=np.frombuffer(rows.tobytes(), np.uint8), is_dense=False,
+        )  # fmt: skip
+
+    def info(t: int) -> object:
+        roi = types["sensor_msgs/msg/RegionOfInterest"](x_offset=0, y_offset=0, height=0, width=0, do_rectify=False)
+        K = shots[0].K.ravel()
+        names = ("D", "K", "R", "P") if ros == 1 else ("d", "k", "r", "p")
+        arrays = dict(zip(names, (np.zeros(5), K, np.eye(3).ravel(), np.zeros(12)), strict=True))
+        return types["sensor_msgs/msg/CameraInfo"](
+            header=header(t),
+            height=SIZE[0],
+            width=SIZE[1],
+            distortion_model="plumb_bob",
+            binning_x=0,
+            binning_y=0,
+            roi=roi,
+            **arrays,
+        )
+
+    kinds = {"/cam/image_raw": "sensor_msgs/msg/Image", "/cam/camera_info": "sensor_msgs/msg/CameraInfo"}
+    kinds |= (
+        {"/lidar/points": "sensor_msgs/msg/PointCloud2"} if kind == "cloud" else {"/cam/depth": "sensor_msgs/msg/Image"}
+    )
+    with writer:
+        connections = {topic: writer.add_connection(topic, name, typestore=store) for topic, name in kinds.items()}
+        for i, shot in enumerate(shots):
+            t = 10**18 + i * 100_000_000
+            bgr = np.ascontiguousarray(shot.image[..., ::-1])
+            messages = {"/cam/image_raw": (t, image(t, bgr, "bgr8")), "/cam/camera_info": (t, info(t))}
+            late = t + 12_000_000
+            if kind == "cloud":
+                messages["/lidar/points"] = (late, cloud(late, cloud_of(shot)[0]))
+            elif kind == "16UC1":
+                messages["/cam/depth"] = (late, image(late, np.rint(shot.depth * 1000).astype("<u2"), "16UC1"))
+            else:
+                messages["/cam/depth"] = (late, image(late, shot.depth.astype("<f4"), "32FC1"))
+            for topic, (when, msg) in messages.items():
+                writer.write(connections[topic], when, serialize(msg, kinds[topic]))
+
+
+@pytest.mark.parametrize("ros", [1, 2])
+def test_a_bag_with_a_point_cloud_gives_the_projected_points(tmp_path: Path, shots: list[Shot], ros: int) -> None:
+    path = tmp_path / ("a.bag" if ros == 1 else "bag2")
+    write_bag(path, shots, ros=ros, kind="cloud")
+    numbers = ",".join(str(v) for v in LIDAR_TO_CAMERA.ravel())
+    domain = open_domain(f"rosbag:{path}", extrinsics=numbers)
+    frame = domain.train[2]
+    assert np.array_equal(frame.image, shots[3].image)
+    assert np.abs(frame.sparse_depth - cloud_of(shots[3])[1]).max() < 1e-4
+    assert np.allclose(frame.intrinsics, shots[3].K)
+    assert all(np.array_equal(a, shots[j].image) for a, j in zip(frame.neighbours, (2, 4), strict=True))
+    with pytest.raises(DataError, match="needs extrinsics"):
+        open_domain(f"rosbag:{path}")
+
+
+@pytest.mark.parametrize(("ros", "kind"), [(1, "16UC1"), (2, "32FC1")])
+def test_a_bag_with_a_depth_image_is_dense(tmp_path: Path, shots: list[Shot], ros: int, kind: str) -> None:
+    path = tmp_path / ("a.bag" if ros == 1 else "bag2")
+    write_bag(path, shots, ros=ros, kind=kind)
+    frame = open_domain(f"rosbag:{path}", sampler="uniform:100").test[0]
+    number = (int(frame.name) - 10**18) // 100_000_000
+    assert (frame.sparse_depth > 0).sum() == 100
+    whole = frame.sparse_depth + frame.ground_truth
+    assert np.abs(whole - shots[number].depth).max() <= (0.0005 if kind == "16UC1" else 0) + 1e-5
+
+
+def test_a_wrong_topic_lists_the_topics_of_the_bag(tmp_path: Path, shots: list[Shot]) -> None:
+    write_bag(tmp_path / "a.bag", shots[:2], ros=1, kind="16UC1")
+    with pytest.raises(DataError, match=r"no topic '/nope'.*/cam/camera_info \(CameraInfo\)"):
+        open_domain(f"rosbag:{tmp_path / 'a.bag'}", image="/nope")
+    (tmp_path / "b.bag").write_bytes(b"not a bag")
+    with pytest.raises(DataError, match="not a readable ROS 1 or ROS 2 bag"):
+        open_domain(f"rosbag:{tmp_path / 'b.bag'}")
+
+
+def test_an_r3d_file_gives_points_at_their_places_with_arkit_poses_turned(tmp_path: Path, shots: list[Shot]) -> None:
+    """Depth of half the size: its values are the scene's at the middle of each 2 x 2 cell."""
+    flip = np.diag([1.0, -1, -1, 1])
+    poses = []
+    for shot in shots:
+        arkit = shot.pose @ flip
+        poses.append([*Rotation.from_matrix(arkit[:3, :3]).as_quat().tolist(), *arkit[:3, 3].tolist()])
+    meta = {
+        "w": SIZE[1],
+        "h": SIZE[0],
+        "dw": SIZE[1] // 2,
+        "dh": SIZE[0] // 2,
+        "fps": 30,
+        "K": shots[0].K.T.ravel().tolist(),
+    }
+    with zipfile.ZipFile(tmp_path / "scan.r3d", "w") as file:
+        file.writestr("metadata", json.dumps({**meta, "poses": poses}))
+        for i, shot in enumerate(shots):
+            depth = shot.depth[1::2, 1::2].astype("<f4").tobytes()
+            packed = b"bvx-" + len(depth).to_bytes(4, "little") + depth + b"bvx$"
+            file.writestr(f"rgbd/{i}.jpg", jpeg(shot.image))
+            file.writestr(f"rgbd/{i}.depth", packed if i % 2 else depth)
+    domain = open_domain(f"record3d:{tmp_path / 'scan.r3d'}", stride=1)
+    frame = domain.train[1]
+    assert_neighbours_are(frame, shots[2], [shots[1], shots[3]], loss=JPEG_LOSS)
+    assert np.allclose(frame.intrinsics, shots[2].K, atol=1e-4)
+    expected = np.zeros(SIZE)
+    expected[1::2, 1::2] = shots[2].depth[1::2, 1::2]
+    assert np.abs(frame.sparse_depth - expected).max() < 1e-5
+    reduced = open_domain(f"record3d:{tmp_path / 'scan.r3d'}", stride=1, long_side=28).train[1]
+    assert reduced.image.shape[:2] == (20, 28)
+    assert np.allclose(reduced.intrinsics[:2], shots[2].K[:2] / 2, atol=1e-4)
