@@ -126,7 +126,11 @@ def load_state(module: torch.nn.Module, state: Mapping[str, Tensor], where: Path
     module.load_state_dict(dict(state))
 
 
-OURS = {"config.json", "backbone.safetensors", "pose.safetensors", "domains", "meta.json", "weights.safetensors"}
+OURS = {"config.json", "backbone.safetensors", "pose.safetensors", "domains"} | {  # of a model, of a domain
+    "meta.json",
+    "weights.safetensors",
+    "statistics.safetensors",
+}
 
 
 def check_replaceable(target: Path) -> None:

@@ -14,9 +14,8 @@ from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
-from protodepth.types import Batch, BatchPrediction, Overhead, Prediction
-
-BASE = "base"  # the name of the un-adapted network
+from protodepth.selection import Rule, Statistics, choose
+from protodepth.types import BASE, Batch, BatchPrediction, Overhead, Prediction
 
 
 class ProtoDepth(nn.Module):
@@ -34,6 +33,8 @@ class ProtoDepth(nn.Module):
         self.config = config
         self.pose = pose  # belongs to the training objective; kept here so that it travels with the model
         self.history: dict[str, dict[str, Any]] = {}  # domain -> what it was trained on, when, how
+        self.statistics: dict[str, Statistics] = {}  # domain -> of its sample descriptors, to tell what is unknown
+        self.rule = Rule()  # how a domain is chosen where none is given
         self._domains = nn.ModuleDict()  # key "d_<name>": a bare name could be an attribute of ModuleDict
         self._active: str | None = None
 
@@ -88,9 +89,20 @@ class ProtoDepth(nn.Module):
     def delete_domain(self, name: str) -> None:
         self.domain(name)
         del self._domains[f"d_{name}"]
-        self.history.pop(name, None)
+        for table in (self.history, self.statistics):
+            table.pop(name, None)
         if self._active == name:
             self.set_domain(None)
+
+    def rename_domain(self, name: str, new: str) -> None:
+        """Another name for a domain; the order of the domains stays."""
+        self.domain(name)
+        self.add_domain(new, base=True)  # refuses a name that is taken or not allowed
+        kept = {f"d_{new if n == name else n}": self.domain(n) for n in self.domains if n != new}
+        self._domains = nn.ModuleDict(kept)
+        self.history = {new if n == name else n: value for n, value in self.history.items()}
+        self.statistics = {new if n == name else n: value for n, value in self.statistics.items()}
+        self._active = new if self._active == name else self._active
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         """A, P, W and r of the active domain, nothing else."""
@@ -109,64 +121,51 @@ class ProtoDepth(nn.Module):
 
     def overhead(self) -> Overhead:
         """Exact counts of what each domain adds to the backbone."""
-        table = {
-            name: {layer: count_parameters(s) for layer, s in self.domain(name).sets.items()} for name in self.domains
-        }
-        return Overhead(
-            backbone=count_parameters(self.backbone),
-            descriptors={name: self.domain(name).descriptor.numel() for name in self.domains},
-            layers=table,
-        )
+        domains = {name: self.domain(name) for name in self.domains}
+        layers = {n: {layer: count_parameters(s) for layer, s in d.sets.items()} for n, d in domains.items()}
+        return Overhead(count_parameters(self.backbone), {n: d.descriptor.numel() for n, d in domains.items()}, layers)
 
     def forward(self, batch: Batch) -> BatchPrediction:
         return self.complete(batch, self._active)
 
-    def complete(self, batch: Batch, domain: str | None) -> BatchPrediction:
+    def complete(self, batch: Batch, domain: str | None, rule: Rule | None = None) -> BatchPrediction:
         """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode.  No state is touched."""
         latents, bottleneck = self.backbone.encode(batch), self.backbone.bottleneck
         s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
         names, R = self.descriptors()
-        cosines = similarity(s, R) if names else None
-        used, values = self._choose(len(batch), domain, names, cosines)
-        adapted = latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs))
-        depth = self.backbone.decode(adapted)
-        return BatchPrediction(
-            depth=depth, domains=used, similarity=cosines, names=names, descriptor=s, context=latents.context
-        )
-
-    def _choose(
-        self, size: int, domain: str | None, names: tuple[str, ...], cosines: Tensor | None
-    ) -> tuple[tuple[str, ...], dict[str, Values]]:
-        """The domain of each sample, and prototype values: one set for all, or a row for each sample."""
-        if domain is None and cosines is not None:
-            index = select(cosines)
-            used = tuple(names[i] for i in index.tolist())
-            if len(set(used)) > 1:
-                return used, gather([self.domain(n) for n in names], index, self.backbone.latent_specs)
-            domain = used[0]  # one domain for all: the very same arithmetic as when it is given by name
-        if domain is None and self.domains:
+        if domain is None and self.domains and not names:
             raise DomainError(f"no domain has a learned descriptor to choose by: name one of {self.domains}")
-        domain = domain or BASE
-        return (domain,) * size, {} if domain == BASE else self.domain(domain).values()
+        cosines = similarity(s, R) if names else None
+        nearest = None if cosines is None else select(cosines)
+        choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule)
+        values = self._values(choice.domains)
+        depth = self.backbone.decode(latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)))
+        about: dict[str, Any] = {"similarity": cosines, "names": names, "descriptor": s, "context": latents.context}
+        return BatchPrediction(depth=depth, **about, **choice._asdict())
+
+    def _values(self, domains: tuple[str, ...]) -> dict[str, Values]:
+        """One set for all samples (the very same arithmetic as when it is given by name), or a row for each sample."""
+        kinds = tuple(dict.fromkeys(domains))
+        if len(kinds) == 1:
+            return {} if kinds[0] == BASE else self.domain(kinds[0]).values()
+        index = torch.tensor([kinds.index(name) for name in domains], device=self._device())
+        none = self.new_domain(self.config, base=True).to(self._device())  # leaves every layer as it is
+        return gather([none if n == BASE else self.domain(n) for n in kinds], index, self.backbone.latent_specs)
 
     @torch.no_grad()
-    def predict_batch(self, batch: Batch, domain: str | None = None) -> BatchPrediction:
+    def predict_batch(self, batch: Batch, domain: str | None = None, rule: Rule | None = None) -> BatchPrediction:
         """``complete`` without gradients.  Keeps no state, so several threads may call it at once."""
-        return self.complete(batch.to(self._device()), domain)
+        return self.complete(batch.to(self._device()), domain, rule)
 
-    def predict(self, image: Any, sparse_depth: Any, intrinsics: Any, *, domain: str | None = None) -> Prediction:
+    def predict(
+        self, image: Any, sparse_depth: Any, intrinsics: Any, *, domain: str | None = None, rule: Rule | None = None
+    ) -> Prediction:
         """Dense depth for one frame of arrays.
 
         ``image`` HxWx3 uint8 or float in [0, 1]; ``sparse_depth`` HxW metres, 0 or NaN = no point; ``intrinsics`` 3x3 or (fx, fy, cx, cy)
         in pixels.  ``domain`` a name, "base" for the un-adapted network, None = chosen by descriptor.
         """
-        out = self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain)
-        cosines = [] if out.similarity is None else out.similarity[0].tolist()
-        return Prediction(
-            depth=out.depth[0, 0].cpu().numpy(),
-            domain=out.domains[0],
-            similarity=dict(zip(out.names, cosines, strict=True)),
-        )
+        return self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain, rule).frame(0)
 
     def fingerprint(self) -> str:
         """sha256 of the backbone (name, configuration, weights): what its domains belong to."""
@@ -178,9 +177,10 @@ class ProtoDepth(nn.Module):
 
     def load_domain(self, folder: str | Path, *, name: str | None = None) -> str:
         """Add a saved domain; refused if it was learned on another backbone.  Returns its name."""
-        name, domain, history = storage.read_domain(self, Path(folder), name)
+        name, domain, history, statistics = storage.read_domain(self, Path(folder), name)
         self._insert(name, domain)
         self.history[name] = history
+        self.statistics.update({name: statistics} if statistics else {})
         return name
 
     def load_official_prototypes(self, file: str | Path, names: official.Names = None) -> tuple[str, ...]:

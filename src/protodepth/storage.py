@@ -11,6 +11,7 @@ from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet
 from protodepth.errors import CheckpointError
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig
+from protodepth.selection import Statistics
 
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
@@ -44,6 +45,10 @@ def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
     domain = model.domain(name)
     with checkpoint.replacing_folder(folder) as fresh:
         sha256 = checkpoint.write_tensors(fresh / "weights.safetensors", domain.state_dict())
+        files = {"weights.safetensors": sha256}
+        if name in model.statistics:  # apart from the weights: a folder without them is complete
+            tensors = model.statistics[name].tensors()
+            files["statistics.safetensors"] = checkpoint.write_tensors(fresh / "statistics.safetensors", tensors)
         meta = {
             "kind": "domain",
             "format_version": checkpoint.FORMAT_VERSION,
@@ -53,14 +58,16 @@ def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
             "latents": [dataclasses.asdict(s) for s in model.backbone.latent_specs],
             "backbone": model.backbone.name,
             "backbone_sha256": model.fingerprint(),
-            "sha256": {"weights.safetensors": sha256},
+            "sha256": files,
             "history": model.history.get(name, {}),
         }
         checkpoint.write_json(fresh / "meta.json", meta)
 
 
-def read_domain(model: "ProtoDepth", folder: Path, name: str | None) -> tuple[str, DomainPrototypes, dict[str, Any]]:
-    """Name, prototypes and history of a saved domain, after all checks that it fits the model."""
+def read_domain(
+    model: "ProtoDepth", folder: Path, name: str | None
+) -> tuple[str, DomainPrototypes, dict[str, Any], Statistics | None]:
+    """Name, prototypes, history and statistics of a saved domain, after all checks that it fits the model."""
     checkpoint.recover(folder)
     meta = checkpoint.read_json(folder / "meta.json")
     checkpoint.check_format(meta, "domain", folder)
@@ -72,12 +79,24 @@ def read_domain(model: "ProtoDepth", folder: Path, name: str | None) -> tuple[st
             f"this model is {model.backbone.name}, {ours[:12]}: load it into the model it was adapted from"
         )
     try:
-        config, sha256 = _prototype_config(meta["config"]), meta["sha256"]["weights.safetensors"]
+        config, sha256 = _prototype_config(meta["config"]), dict(meta["sha256"])
+        weights = sha256["weights.safetensors"]
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / 'meta.json'} is incomplete ({error}): copy the folder again") from None
     domain = model.new_domain(config, base=bool(meta.get("base")))
-    checkpoint.load_state(domain, checkpoint.read_tensors(folder / "weights.safetensors", sha256), folder)
-    return name, domain, dict(meta.get("history", {}))
+    checkpoint.load_state(domain, checkpoint.read_tensors(folder / "weights.safetensors", weights), folder)
+    statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
+    return name, domain, dict(meta.get("history", {})), statistics
+
+
+def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> Statistics | None:
+    if sha256 is None:
+        return None
+    file = folder / "statistics.safetensors"
+    try:
+        return Statistics.from_tensors(checkpoint.read_tensors(file, sha256), model.backbone.bottleneck.channels)
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{file} does not fit this network ({error}): copy the folder again") from None
 
 
 def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ Depth = Float[Tensor, "b 1 h w"]  # metres, z-depth
 Mask = Float[Tensor, "b 1 h w"]  # 1 = counts, 0 = does not
 LossTerms = dict[str, Tensor]
 
+BASE = "base"  # the name of the un-adapted network
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
@@ -100,6 +102,22 @@ class BatchPrediction:
     names: tuple[str, ...]  # domains that have a descriptor
     descriptor: Float[Tensor, "b c"]  # s, the sample descriptor
     context: Mapping[str, Any] = field(default_factory=dict)  # the encoder's context, for losses that need it
+    distance: Float[Tensor, "b k"] | None = None  # Mahalanobis, columns as in ``names``; None without statistics
+    unknown: Bool[Tensor, "b"] | None = None  # farther from every domain than its own frames are
+
+    def frame(self, index: int) -> "Prediction":
+        """One frame as arrays."""
+
+        def row(table: Tensor | None) -> dict[str, float]:
+            return {} if table is None else dict(zip(self.names, table[index].tolist(), strict=True))
+
+        return Prediction(
+            depth=self.depth[index, 0].cpu().numpy(),
+            domain=self.domains[index],
+            similarity=row(self.similarity),
+            unknown=self.unknown is not None and bool(self.unknown[index]),
+            distance=row(self.distance),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +126,9 @@ class Prediction:
 
     depth: Float[np.ndarray, "h w"]  # metres
     domain: str
-    similarity: dict[str, float]
+    similarity: dict[str, float]  # cosine to the descriptor of each domain
+    unknown: bool = False  # unlike every known domain; see selection.Rule
+    distance: dict[str, float] = field(default_factory=dict)  # Mahalanobis; empty where a domain has no statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +163,7 @@ class Overhead:
 
 
 __all__ = [
+    "BASE",
     "Batch",
     "BatchPrediction",
     "Bool",

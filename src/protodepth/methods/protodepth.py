@@ -1,6 +1,7 @@
 """ProtoDepth: the network is frozen, each new domain gets prototypes and a descriptor (Eq. 6-11)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -8,12 +9,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from protodepth.data.base import Domain, FrameDataset, collate
-from protodepth.descriptors import descriptor_loss
+from protodepth.descriptors import descriptor_loss, sample_descriptor
 from protodepth.losses import Objective
-from protodepth.methods.base import Fit, Method, methods
+from protodepth.methods.base import Fit, Method, methods, part
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.types import Batch, BatchPrediction, LossTerms, View
+from protodepth.selection import Statistics
+from protodepth.types import Batch, BatchPrediction, Float, LossTerms, View
 
 
 @methods.register("protodepth")
@@ -48,7 +50,11 @@ class ProtoDepthMethod(Method):
         return {"descriptor": active.config.descriptor_weight * loss}
 
     def end_domain(self, domain: Domain) -> None:
+        """The statistics of a domain are taken once, when it has been learned, and never again."""
         self.model.set_domain(None)
+        name = domain.name
+        if name in self.model.descriptors()[0] and name not in self.model.statistics and len(domain.train) >= FEWEST:
+            self.model.statistics[name] = collect_statistics(self.model, domain.train, domain.val)
 
     def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
         """Incremental with a known name; a name not learned yet is the base network, None chooses by descriptor."""
@@ -70,31 +76,74 @@ class ProtoDepthMethod(Method):
         self.model.train(mode)
 
     def state(self) -> dict[str, Tensor]:
-        return {f"domain.{n}.{k}": v for n in self.model.domains for k, v in self.model.domain(n).state_dict().items()}
+        model = self.model
+        state = {f"domain.{n}.{k}": v for n in model.domains for k, v in model.domain(n).state_dict().items()}
+        return state | {f"statistics.{n}.{k}": v for n, s in model.statistics.items() for k, v in s.tensors().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         for name in dict.fromkeys(key.split(".", 2)[1] for key in state if key.startswith("domain.")):
             if name not in self.model.domains:
                 self.model.add_domain(name, config=self.config)
-            prefix = f"domain.{name}."
-            self.model.domain(name).load_state_dict(
-                {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-            )
+            self.model.domain(name).load_state_dict(part(state, f"domain.{name}."))
+        channels = self.model.backbone.bottleneck.channels
+        for name in dict.fromkeys(key.split(".", 2)[1] for key in state if key.startswith("statistics.")):
+            self.model.statistics[name] = Statistics.from_tensors(part(state, f"statistics.{name}."), channels)
 
     def extra_parameters(self) -> int:
         overhead = self.model.overhead()
         return sum(overhead.domains.values()) + sum(overhead.descriptors.values())
 
     def extra_bytes(self) -> int:
-        return 4 * self.extra_parameters()
+        return 4 * self.extra_parameters() + sum(s.nbytes for s in self.model.statistics.values())
+
+
+FRAMES = 256  # as many frames at most describe a domain
+FEWEST = 3  # frames that statistics need
 
 
 @torch.no_grad()
-def describe(model: ProtoDepth, name: str, data: FrameDataset, *, frames: int = 256) -> None:
-    """Give D_1 its descriptor: the mean of unit sample descriptors, which is the exact minimum of Eq. 9 with no other domain."""
+def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = FRAMES) -> Float[Tensor, "n c"]:
+    """s of frames spread evenly over a dataset, as the un-adapted encoder gives them."""
+    count, bottleneck = min(frames, len(data)), model.backbone.bottleneck
+    rows = []
+    for i in range(count):
+        frame = replace(data[i * len(data) // count], neighbours=(), poses=())
+        latents = model.backbone.encode(collate([frame]).to(model.descriptors()[1].device))
+        rows.append(sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout))
+    return torch.cat(rows) if rows else torch.empty(0, bottleneck.channels)
+
+
+def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset | None = None) -> Statistics:
+    """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val``, or from the last quarter of ``train``.
+
+    Consecutive frames are alike, so the left-out ones must not lie between those that are fitted.
+    """
+    return _statistics(model, sample_descriptors(model, train), train, val)
+
+
+def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: FrameDataset | None) -> Statistics:
+    if val is not None and len(val) and not _overlap(train, val):
+        return Statistics.of(fitted, sample_descriptors(model, val))
+    cut = len(fitted) - max(1, len(fitted) // 4)
+    return Statistics.of(fitted[:cut], fitted[cut:])
+
+
+def _overlap(train: FrameDataset, val: FrameDataset) -> bool:
+    """Whether the splits share frames, as those of a recording of less than ten do."""
+    names = [{data[i].name for i in range(min(10, len(data)))} for data in (train, val)]
+    return bool(names[0] & names[1])
+
+
+@torch.no_grad()
+def describe(model: ProtoDepth, name: str, data: FrameDataset, val: FrameDataset | None = None) -> None:
+    """Give D_1 its descriptor: the mean of unit sample descriptors, which is the exact minimum of Eq. 9 with no other domain.
+
+    With three frames or more also its statistics, so that unknown places can be told from it.
+    """
     if name not in model.domains:
         model.add_domain(name, base=True)
-    count = min(frames, len(data))
-    rows = [model.complete(collate([data[i * len(data) // count]]), "base").descriptor for i in range(count)]
-    direction = normalize(normalize(torch.cat(rows), dim=-1).mean(0), dim=0)
+    rows = sample_descriptors(model, data)
+    direction = normalize(normalize(rows, dim=-1).mean(0), dim=0)
     model.domain(name).descriptor.copy_(direction * len(direction) ** 0.5)
+    if len(data) >= FEWEST:
+        model.statistics[name] = _statistics(model, rows, data, val)

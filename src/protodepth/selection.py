@@ -1,0 +1,223 @@
+"""Choosing a domain by distance, and saying "unknown": Gaussians over sample descriptors with one shared covariance.
+
+Legend   s sample descriptor (b, c)   mu_k mean of domain k   S_k scatter of domain k   Sigma shared covariance   tau_k threshold
+
+Each domain keeps the statistics of its own samples; they are taken once and never change.  What joins the domains (Sigma, tau) is
+computed from them, so it follows whichever domains a model has.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from protodepth.errors import ConfigError, DataError, DomainError, UnknownNameError
+from protodepth.types import BASE, Bool, Float, Int
+
+Selection = Literal["descriptor", "gaussian"]
+Unknown = Literal["nearest", "base", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How a domain is chosen where none is given, and what is done with a frame that is far from all of them.
+
+    ``descriptor`` is the paper's rule (largest cosine, Eq. 11), ``gaussian`` takes the smallest Mahalanobis distance.  A frame flagged
+    unknown gets the chosen domain all the same (``nearest``), the un-adapted network (``base``), or raises a DomainError (``error``).
+    """
+
+    selection: Selection = "descriptor"
+    unknown: Unknown = "nearest"
+    false_alarms: float = 0.05  # share of a domain's own frames that may be flagged
+
+    def __post_init__(self) -> None:
+        for kind, value, choices in (("selection", self.selection, Selection), ("unknown rule", self.unknown, Unknown)):
+            if value not in get_args(choices):
+                raise UnknownNameError(kind, value, get_args(choices))
+        if not 0 < self.false_alarms < 1:
+            raise ConfigError(f"false_alarms is a share between 0 and 1, got {self.false_alarms}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statistics:
+    """What a domain keeps of its sample descriptors.
+
+    ``samples`` were left out of mean and scatter: their distances are those of frames that nobody fitted anything to.
+    """
+
+    count: int
+    mean: Float[Tensor, "c"]
+    scatter: Float[Tensor, "c c"]  # sum of (s - mean)(s - mean)^T
+    samples: Float[Tensor, "m c"]
+
+    @classmethod
+    def of(cls, fitted: Float[Tensor, "n c"], left_out: Float[Tensor, "m c"]) -> "Statistics":
+        """Statistics of descriptors, computed in double precision and kept in single.
+
+        >>> Statistics.of(torch.tensor([[1.0], [3.0]]), torch.tensor([[2.0]])).scatter
+        tensor([[2.]])
+        """
+        if len(fitted) < 2 or len(left_out) < 1:
+            raise DataError(
+                f"{len(fitted)} + {len(left_out)} frames are too few for statistics of a domain: expected 3 at least"
+            )
+        rows = fitted.detach().cpu().double()
+        mean = rows.mean(0)
+        scatter = (rows - mean).T @ (rows - mean)
+        return cls(len(rows), mean.float(), scatter.float(), left_out.detach().cpu().float().clone())
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {
+            "count": torch.tensor(self.count),
+            "mean": self.mean,
+            "scatter": self.scatter,
+            "samples": self.samples,
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], channels: int) -> "Statistics":
+        """Raises KeyError for a missing tensor and ValueError for one of another shape."""
+        count, mean, scatter, samples = (tensors[name] for name in ("count", "mean", "scatter", "samples"))
+        if mean.shape != (channels,) or scatter.shape != (channels, channels) or samples.shape[1:] != (channels,):
+            raise ValueError(f"statistics of {tuple(mean.shape)} channels, expected {channels}")
+        return cls(int(count), mean, scatter, samples)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for t in self.tensors().values())
+
+
+def shrinkage(covariance: Float[Tensor, "c c"], count: int) -> float:
+    r"""Share of :math:`\frac{\mathrm{tr} S}{c} I` that the sample covariance S of ``count`` samples needs.
+
+    Oracle approximating shrinkage (Chen, Wiesel, Eldar, Hero 2010): it needs S and the count only, no samples.
+
+    >>> shrinkage(torch.eye(4), 10)  # already a multiple of the identity
+    1.0
+    """
+    c = len(covariance)
+    trace, square = float(covariance.trace()), float(covariance.square().sum())
+    spread = square - trace**2 / c
+    share = ((1 - 2 / c) * square + trace**2) / ((count + 1 - 2 / c) * spread) if spread > 1e-12 * square else 1.0
+    return min(1.0, share)
+
+
+def shared_covariance(statistics: Sequence[Statistics]) -> Float[Tensor, "c c"]:
+    r""":math:`\Sigma = (1 - \rho) S + \rho \frac{\mathrm{tr} S}{c} I` with :math:`S = \sum_k S_k / \sum_k (n_k - 1)`, in double precision."""
+    freedom = sum(s.count - 1 for s in statistics)
+    pooled = torch.stack([s.scatter.double() for s in statistics]).sum(0) / freedom
+    c, share = len(pooled), shrinkage(pooled, freedom)
+    level = max(float(pooled.trace()) / c, 1e-12)  # samples that are all alike still give a distance
+    return (1 - share) * pooled + share * level * torch.eye(c, dtype=pooled.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaussians:
+    r"""Distances :math:`d_k(s) = \sqrt{(s - \mu_k)^\top \Sigma^{-1} (s - \mu_k)}` to every domain, and thresholds for them."""
+
+    means: Float[Tensor, "k c"]  # whitened: L^-1 mu_k
+    whiten: Float[Tensor, "c c"]  # L^-1 with Sigma = L L^T
+    own: tuple[Float[Tensor, "m"], ...]  # of each domain: distances of its left-out samples, in ascending order
+
+    def distances(self, s: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
+        white = s.detach().float() @ self.whiten.to(s.device).T
+        return (white[:, None] - self.means.to(s.device)[None]).square().sum(-1).sqrt()
+
+    def thresholds(self, false_alarms: float = 0.05) -> Float[Tensor, "k"]:
+        r"""tau_k: the distance that at most this share of the domain's own new frames exceeds.
+
+        The :math:`\lceil (m + 1)(1 - \alpha) \rceil`-th smallest of m left-out distances, which holds for any distribution (split
+        conformal prediction); with fewer samples than that needs, the largest.
+        """
+        ranks = [min(math.ceil((len(d) + 1) * (1 - false_alarms)), len(d)) - 1 for d in self.own]
+        return torch.stack([d[rank] for d, rank in zip(self.own, ranks, strict=True)]).clamp(min=1e-6)
+
+
+@lru_cache(maxsize=16)
+def fit_gaussians(statistics: tuple[Statistics, ...]) -> Gaussians:
+    """From the stored statistics of the domains, in their order.  Kept, since inverting Sigma takes longer than using it."""
+    factor = torch.linalg.cholesky(shared_covariance(statistics))
+    whiten = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False).float()
+    means = torch.stack([s.mean for s in statistics]) @ whiten.T
+    own = [
+        (s.samples @ whiten.T - mean).square().sum(-1).sqrt().sort().values
+        for s, mean in zip(statistics, means, strict=True)
+    ]
+    return Gaussians(means, whiten, tuple(own))
+
+
+def excess(
+    s: Float[Tensor, "b c"], statistics: Sequence[Statistics], false_alarms: float
+) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b"]]:
+    """Distances to each domain, and the smallest of distance / threshold: above 1 the frame is unknown."""
+    gaussians = fit_gaussians(tuple(statistics))
+    distances = gaussians.distances(s)
+    return distances, (distances / gaussians.thresholds(false_alarms).to(s.device)).amin(-1)
+
+
+class Choice(NamedTuple):
+    """The domain of each sample, and how far each is from what is known."""
+
+    domains: tuple[str, ...]
+    distance: Float[Tensor, "b k"] | None  # columns as the names given to ``choose``; None without statistics
+    unknown: Bool[Tensor, "b"]
+
+
+def choose(
+    s: Float[Tensor, "b c"],
+    names: tuple[str, ...],
+    nearest: Int[Tensor, "b"] | None,
+    statistics: Mapping[str, Statistics],
+    domain: str | None,
+    rule: Rule,
+) -> Choice:
+    """The given domain, or for each sample the one that the rule picks among ``names``; no names: the un-adapted network.
+
+    ``nearest`` is the choice by cosine (Eq. 11), which the rule ``gaussian`` replaces.  A frame can be called unknown only if every domain to choose from has statistics: else it might belong to one that has none.
+    """
+    missing = [name for name in names if name not in statistics]
+    distance, unknown = None, torch.zeros(len(s), dtype=torch.bool, device=s.device)
+    if names and not missing:
+        distance, ratio = excess(s, [statistics[name] for name in names], rule.false_alarms)
+        unknown = ratio > 1
+    if domain is not None or nearest is None:
+        return Choice((domain or BASE,) * len(s), distance, unknown)
+    if rule.selection == "gaussian" and distance is None:
+        raise DomainError(
+            f"selection 'gaussian' needs statistics, and domain {missing[0]!r} has none (it was made without them): "
+            "adapt it again (the base: protodepth domains describe), or use selection 'descriptor'"
+        )
+    index = nearest if distance is None or rule.selection == "descriptor" else distance.argmin(-1)
+    used = tuple(names[i] for i in index.tolist())
+    if rule.unknown != "nearest" and bool(unknown.any()):
+        if rule.unknown == "error":
+            raise DomainError(_far(names, distance, unknown))
+        used = tuple(BASE if far else name for far, name in zip(unknown.tolist(), used, strict=True))
+    return Choice(used, distance, unknown)
+
+
+def _far(names: tuple[str, ...], distance: Tensor | None, unknown: Tensor) -> str:
+    row = int(unknown.nonzero()[0])
+    table = (
+        ", ".join(f"{n} {d:.1f}" for n, d in zip(names, distance[row].tolist(), strict=True))
+        if distance is not None
+        else ""
+    )
+    return (
+        f"{int(unknown.sum())} of {len(unknown)} frames are unlike every known domain (distances {table}): "
+        "adapt to this place, or use unknown='base' or 'nearest'"
+    )
+
+
+def auroc(known: Float[Tensor, "n"], unseen: Float[Tensor, "m"]) -> float:
+    """Chance that an unseen frame scores higher than a known one; ties count half.
+
+    >>> auroc(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]))
+    0.875
+    """
+    higher = (unseen[:, None] > known[None]).double() + 0.5 * (unseen[:, None] == known[None]).double()
+    return float(higher.mean())
