@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "convert": ("protodepth.commands.convert", "Convert", "an official checkpoint becomes a model folder"),
     "data check": ("protodepth.cli_data", "DataCheck", "read every file and report every fault"),
     "data prepare": ("protodepth.cli_data", "DataPrepare", "write a manifest of a dataset"),
+    "data example": ("protodepth.commands.example", "Example", "a small recording drawn from a built-in world"),
     "data preview": ("protodepth.cli_data", "DataPreview", "a picture of what the loader sees"),
     "doctor": ("protodepth.commands.doctor", "Doctor", "versions, device, threads, disk"),
 }

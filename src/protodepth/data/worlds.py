@@ -150,9 +150,25 @@ def stage(
     return LAYOUTS[spec.name](layout, (x, y, z)), three, film, sensing
 
 
-def _develop(picture: np.ndarray, spec: WorldSpec, rng: np.random.Generator) -> np.ndarray:
+def develop(picture: np.ndarray, spec: WorldSpec, rng: np.random.Generator) -> np.ndarray:
+    """The picture as the camera stores it: gain, noise, eight bits."""
     noisy = np.clip(picture * spec.gain, 0, 1) + spec.image_noise * rng.standard_normal(picture.shape)
     return (np.clip(noisy, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def sense(
+    spec: WorldSpec, scene: Scene, camera: Camera, picture: np.ndarray, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
+    """(sparse depth as the sensor measures it, exact depth), both 0 where there is nothing within reach."""
+    size = (picture.shape[0], picture.shape[1])
+    depth = depth_map(scene, camera, size)
+    truth = np.where(depth <= spec.max_depth, depth, 0.0)
+    if isinstance(spec.sensor, Corners):
+        sparse = corner_points(spec.sensor, picture, truth, rng)
+    else:
+        returns = lidar_returns(spec.sensor, scene, camera, size)
+        sparse = lidar_points(spec.sensor, returns[:, returns[2] <= spec.max_depth], truth, rng)
+    return sparse.astype(np.float32), truth.astype(np.float32)
 
 
 def render(
@@ -167,21 +183,15 @@ def render(
     _check_size(size)
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence((_crc(spec.name), seed))
     scene, (before, middle, after), film, sensing = stage(spec, sequence, size)
-    pictures = [_develop(photograph(scene, c, size), spec, film) for c in (before, middle, after)]
-    depth = depth_map(scene, middle, size)
-    truth = np.where(depth <= spec.max_depth, depth, 0.0)
-    if isinstance(spec.sensor, Corners):
-        sparse = corner_points(spec.sensor, pictures[1], truth, sensing)
-    else:
-        returns = lidar_returns(spec.sensor, scene, middle, size)
-        sparse = lidar_points(spec.sensor, returns[:, returns[2] <= spec.max_depth], truth, sensing)
+    pictures = [develop(photograph(scene, c, size), spec, film) for c in (before, middle, after)]
+    sparse, truth = sense(spec, scene, middle, pictures[1], sensing)
     return Frame(
         image=pictures[1],
-        sparse_depth=sparse.astype(np.float32),
+        sparse_depth=sparse,
         intrinsics=middle.intrinsics,
         neighbours=(pictures[0], pictures[2]),
         poses=tuple(_relative(middle, c) for c in (before, after)),
-        ground_truth=truth.astype(np.float32),
+        ground_truth=truth,
         name=name or f"{spec.name}-{sequence.entropy}",
     )
 

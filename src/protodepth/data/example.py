@@ -1,0 +1,56 @@
+"""A small recording to try the commands on: a camera moves through one scene of a built-in world."""
+
+from pathlib import Path
+
+import numpy as np
+
+from protodepth.checkpoint import write_bytes
+from protodepth.data import frames as files
+from protodepth.data import worlds
+from protodepth.data.drawing.raycast import Camera
+from protodepth.data.drawing.shading import photograph
+from protodepth.data.drawing.shading import photograph
+from protodepth.errors import DataError
+
+
+def write_example(
+    out: str | Path, world: str = "street_dusk", *, frames: int = 40, size: tuple[int, int] = (96, 144), seed: int = 0
+) -> int:
+    """Write a recording folder with ground truth, as docs/own_data.md describes it; returns the number of frames."""
+    folder = Path(out)
+    if folder.exists() and any(folder.iterdir()):
+        raise DataError(f"{folder} is not empty: choose another folder for the example")
+    if frames < 3:
+        raise DataError(f"a recording needs at least 3 frames for one triplet, got {frames}")
+    spec = worlds.spec_of(world)
+    scene, (_, first, _), film, sensing = worlds.stage(spec, np.random.SeedSequence(seed), size)
+    unit = "mm" if spec.indoor else "kitti"
+    poses = []
+    for i in range(frames):
+        camera = _moved(first, i, indoor=spec.indoor)
+        picture = worlds.develop(photograph(scene, camera, size), spec, film)
+        sparse, truth = worlds.sense(spec, scene, camera, picture, sensing)
+        files.write_image(folder / "image" / f"{i:06d}.png", picture)
+        files.write_depth(folder / "sparse" / f"{i:06d}.png", sparse, unit)
+        files.write_depth(folder / "ground_truth" / f"{i:06d}.png", truth, unit)
+        pose = np.eye(4)
+        pose[:3, :3], pose[:3, 3] = camera.rotation, camera.origin
+        poses.append(pose.ravel())
+    write_bytes(folder / "intrinsics.txt", _text(first.intrinsics))
+    write_bytes(folder / "poses.txt", _text(np.stack(poses)))
+    write_bytes(folder / "recording.toml", f'depth_unit = "{unit}"\nfps = 10\n'.encode())
+    return frames
+
+
+def _moved(first: Camera, i: int, *, indoor: bool) -> Camera:
+    """Indoors to and fro sideways; outdoors forward, 0.3 m a frame; both with a small sway of the view."""
+    sway = worlds.rotation(0.03 * np.sin(i / 9), 0.01 * np.sin(i / 7), 0.0)
+    if indoor:
+        way = np.array([0.4 * np.sin(i / 10), 0.03 * np.sin(i / 5), 0.1 * np.sin(i / 13)])
+    else:
+        way = np.array([0.2 * np.sin(i / 11), 0.02 * np.sin(i / 3), 0.3 * i])
+    return Camera(first.intrinsics, first.rotation @ sway, first.origin + first.rotation @ way)
+
+
+def _text(rows: np.ndarray) -> bytes:
+    return "".join(" ".join(f"{v:.9g}" for v in row) + "\n" for row in rows).encode()
