@@ -179,7 +179,7 @@ class ProtoDepth(nn.Module):
         """Add a saved domain; refused if it was learned on another backbone.  Returns its name."""
         name, domain, history, statistics = storage.read_domain(self, Path(folder), name)
         self._insert(name, domain)
-        self.history[name] = history
+        self.history.update({name: history} if history else {})
         self.statistics.update({name: statistics} if statistics else {})
         return name
 

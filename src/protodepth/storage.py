@@ -1,6 +1,8 @@
 """Models and domains as folders: what ``ProtoDepth.save_*`` and ``load_*`` do on disk."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,22 +73,20 @@ def read_domain(
     checkpoint.recover(folder)
     meta = checkpoint.read_json(folder / "meta.json")
     checkpoint.check_format(meta, "domain", folder)
-    name = name or str(meta.get("name"))
     ours, theirs = model.fingerprint(), str(meta.get("backbone_sha256"))
     if ours != theirs:
         raise CheckpointError(
-            f"domain {name!r} in {folder} was learned on another network ({meta.get('backbone')}, sha256 {theirs[:12]}); "
+            f"domain {meta.get('name')!r} in {folder} was learned on another network ({meta.get('backbone')}, sha256 {theirs[:12]}); "
             f"this model is {model.backbone.name}, {ours[:12]}: load it into the model it was adapted from"
         )
-    try:
-        config, sha256 = _prototype_config(meta["config"]), dict(meta["sha256"])
-        weights = sha256["weights.safetensors"]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / 'meta.json'} is incomplete ({error}): copy the folder again") from None
-    domain = model.new_domain(config, base=bool(meta.get("base")))
-    checkpoint.load_state(domain, checkpoint.read_tensors(folder / "weights.safetensors", weights), folder)
+    with _complete(folder / "meta.json"):
+        name = name or "".join(meta["name"])  # a name that is no text is an error here
+        sha256, history = dict(meta["sha256"]), dict(meta["history"])
+        domain = model.new_domain(_prototype_config(meta["config"]), base=bool(meta["base"]))
+        tensors = checkpoint.read_tensors(folder / "weights.safetensors", sha256["weights.safetensors"])
+    checkpoint.load_state(domain, tensors, folder)
     statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
-    return name, domain, dict(meta.get("history", {})), statistics
+    return name, domain, history, statistics
 
 
 def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> Statistics | None:
@@ -131,18 +131,28 @@ def read_model(
         raise CheckpointError(
             f"{folder} holds a network of your own that was wrapped: give from_pretrained(folder, backbone=wrap(module, taps, call))"
         )
-    try:
+    with _complete(folder / "config.json"):
         network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])
         config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
         pose = PoseNet(**meta["pose_config"]) if meta.get("pose_config") else None
         names = [str(name) for name in meta["domains"]]
         parts = [("backbone.safetensors", network), *([("pose.safetensors", pose)] if pose else [])]
         tensors = [checkpoint.read_tensors(folder / file, sha256[file]) for file, _ in parts]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / 'config.json'} is incomplete or of another version ({error})") from None
     for (file, part), state in zip(parts, tensors, strict=True):
         checkpoint.load_state(part, state, folder / file)
     return network, config, pose, names
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[None]:
+    """What is missing or of the wrong kind in a description is one clear error."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CheckpointError(
+            f"{path} is incomplete, damaged or of another version ({reason}): copy the folder again"
+        ) from None
 
 
 def _prototype_config(values: dict[str, Any]) -> PrototypeConfig:

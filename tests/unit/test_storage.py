@@ -1,0 +1,330 @@
+"""Models and domains as folders: what is refused, what survives a failing disk, what is noticed."""
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import random_batch, shake, tiny_lite, tiny_model
+from protodepth import checkpoint, storage
+from protodepth.backbones.hooked import wrap
+from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
+from protodepth.model import ProtoDepth
+from protodepth.types import Batch
+
+
+def same(a: ProtoDepth, b: ProtoDepth, batch: Batch) -> bool:
+    return a.domains == b.domains and all(
+        torch.equal(a.predict_batch(batch, d).depth, b.predict_batch(batch, d).depth) for d in ("base", *a.domains)
+    )
+
+
+def stray(folder: Path) -> list[str]:
+    return [str(p) for p in folder.rglob("*") if p.suffix in (".tmp", ".old")]
+
+
+def test_a_saved_model_comes_back_bit_identical_with_everything_it_had(tmp_path: Path, batch: Batch) -> None:
+    model = tiny_model(pose=True, layers=("latent", "skip2_depth"))
+    model.add_domain("room", base=True)
+    model.add_domain("night")
+    shake(model, "night")
+    model.history["night"] = {"data": "somewhere", "steps": 3}
+    model.save_pretrained(tmp_path / "m", notes={"why": "test"})
+    again = ProtoDepth.from_pretrained(tmp_path / "m")
+    assert same(model, again, batch)
+    assert again.config == model.config
+    assert again.domain("night").config == model.domain("night").config
+    assert again.domain("room").base
+    assert again.history == model.history
+    assert again.fingerprint() == model.fingerprint()
+    assert again.predict_batch(batch).domains == model.predict_batch(batch).domains
+    theirs = again.pose.state_dict()  # type: ignore[union-attr]
+    assert all(torch.equal(v, theirs[k]) for k, v in model.pose.state_dict().items())  # type: ignore[union-attr]
+    assert not any(p.requires_grad for p in again.backbone.parameters())
+
+
+def test_the_folder_has_the_promised_layout(model: ProtoDepth, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "m")
+    files = {str(p.relative_to(tmp_path / "m")) for p in (tmp_path / "m").rglob("*") if p.is_file()}
+    parts = ("weights.safetensors", "meta.json")
+    domains = {f"domains/{d}/{file}" for d in model.domains for file in parts}
+    assert files == {"config.json", "backbone.safetensors", *domains}
+    meta = json.loads((tmp_path / "m/domains/night/meta.json").read_text())
+    assert meta["format_version"] == 1
+    assert meta["backbone_sha256"] == model.fingerprint()
+    assert [s["name"] for s in meta["latents"]] == [s.name for s in model.backbone.latent_specs]
+    assert meta["config"]["image_size"] == 4
+
+
+def test_a_domain_travels_between_copies_of_one_network(model: ProtoDepth, tmp_path: Path, batch: Batch) -> None:
+    model.save_domain("night", tmp_path / "night")
+    other = ProtoDepth(tiny_lite())
+    assert other.load_domain(tmp_path / "night") == "night"
+    assert other.load_domain(tmp_path / "night", name="late") == "late"
+    expected = model.predict_batch(batch, "night").depth
+    assert torch.equal(other.predict_batch(batch, "night").depth, expected)
+    assert torch.equal(other.predict_batch(batch, "late").depth, expected)
+
+
+def test_a_domain_of_another_network_is_refused_with_both_names(model: ProtoDepth, tmp_path: Path) -> None:
+    model.save_domain("night", tmp_path / "night")
+    other = ProtoDepth(tiny_lite(seed=1))
+    with pytest.raises(CheckpointError, match=r"learned on another network \(lite.*this model is lite"):
+        other.load_domain(tmp_path / "night")
+    assert other.domains == ()
+
+
+def test_a_domain_with_a_taken_or_impossible_name_is_refused(model: ProtoDepth, tmp_path: Path) -> None:
+    model.save_domain("night", tmp_path / "night")
+    with pytest.raises(DomainError, match="exists"):
+        model.load_domain(tmp_path / "night")
+    with pytest.raises(DomainError, match="cannot name"):
+        model.load_domain(tmp_path / "night", name="../up")
+
+
+def test_saving_an_unknown_domain_writes_nothing(model: ProtoDepth, tmp_path: Path) -> None:
+    with pytest.raises(ProtoDepthError, match="attic"):
+        model.save_domain("attic", tmp_path / "attic")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_and_a_domain_folder_are_not_taken_for_each_other(model: ProtoDepth, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "m")
+    model.save_domain("night", tmp_path / "d")
+    with pytest.raises(CheckpointError, match=r"config.json is missing"):
+        ProtoDepth.from_pretrained(tmp_path / "d")
+    (tmp_path / "d" / "config.json").write_bytes((tmp_path / "d" / "meta.json").read_bytes())
+    with pytest.raises(CheckpointError, match="holds a 'domain', expected a protodepth 'model'"):
+        ProtoDepth.from_pretrained(tmp_path / "d")
+
+
+def test_a_missing_model_names_the_bundled_ones(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no model 'nowhere'.*bundled name"):
+        ProtoDepth.from_pretrained("nowhere")
+
+
+def test_a_wrapped_network_asks_for_its_module(tmp_path: Path, batch: Batch) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Conv2d(4, 5, 3, padding=1), torch.nn.Conv2d(5, 1, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 1 + self.b(self.a(x)).sigmoid()
+
+    def call(net: torch.nn.Module, b: Batch) -> torch.Tensor:
+        return net(torch.cat([b.image, b.sparse_depth], 1))
+
+    net = Net()
+    model = ProtoDepth(wrap(net, taps=["a"], call=call))
+    model.add_domain("x")
+    shake(model, "x")
+    model.save_pretrained(tmp_path / "m")
+    with pytest.raises(CheckpointError, match="backbone=wrap"):
+        ProtoDepth.from_pretrained(tmp_path / "m")
+    again = ProtoDepth.from_pretrained(tmp_path / "m", backbone=wrap(Net(), taps=["a"], call=call))
+    assert same(model, again, batch)
+
+
+# --- damage ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["backbone.safetensors", "domains/night/weights.safetensors"])
+def test_every_flipped_bit_of_the_weights_is_noticed(model: ProtoDepth, tmp_path: Path, file: str) -> None:
+    model.save_pretrained(tmp_path / "m")
+    path = tmp_path / "m" / file
+    good = path.read_bytes()
+    random = np.random.default_rng(0)
+    for position in random.integers(0, len(good), 25):
+        bad = bytearray(good)
+        bad[position] ^= 1 << int(random.integers(8))
+        path.write_bytes(bytes(bad))
+        with pytest.raises(CheckpointError, match=r"checksum"):
+            ProtoDepth.from_pretrained(tmp_path / "m")
+    path.write_bytes(good[: len(good) // 2])
+    with pytest.raises(CheckpointError, match="checksum"):
+        ProtoDepth.from_pretrained(tmp_path / "m")
+    path.unlink()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        ProtoDepth.from_pretrained(tmp_path / "m")
+
+
+@pytest.mark.parametrize("file", ["config.json", "domains/night/meta.json"])
+def test_a_damaged_description_never_ends_in_a_traceback(model: ProtoDepth, tmp_path: Path, file: str) -> None:
+    model.save_pretrained(tmp_path / "m")
+    path = tmp_path / "m" / file
+    good = path.read_bytes()
+    random = np.random.default_rng(1)
+    for _ in range(60):
+        bad = bytearray(good)
+        for position in random.integers(0, len(good), 3):
+            bad[position] = int(random.integers(256))
+        path.write_bytes(bytes(bad))
+        with contextlib.suppress(ProtoDepthError):  # any other error fails the test
+            ProtoDepth.from_pretrained(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("config.json", "format_version", 99),
+        ("config.json", "format_version", "1"),
+        ("config.json", "kind", "letter"),
+        ("config.json", "backbone", "resnet"),
+        ("config.json", "backbone_config", {"colour": 3}),
+        ("config.json", "backbone_config", []),
+        ("config.json", "sha256", {}),
+        ("config.json", "sha256", None),
+        ("config.json", "sha256", {"backbone.safetensors": None}),
+        ("config.json", "prototypes", {}),
+        ("config.json", "prototypes", None),
+        ("config.json", "domains", ["attic"]),
+        ("config.json", "domains", 3),
+        ("config.json", "pose_config", {"kind": "huge"}),
+        ("domains/night/meta.json", "sha256", {"weights.safetensors": None}),
+        ("domains/night/meta.json", "config", {"layers": None, "image_size": 2.5}),
+        ("domains/night/meta.json", "config", {"layers": None, "image_size": 9}),
+        ("domains/night/meta.json", "config", {"layers": ["skip9"]}),
+        ("domains/night/meta.json", "history", "long ago"),
+        ("domains/night/meta.json", "name", "../night"),
+        ("domains/night/meta.json", "name", None),
+        ("domains/night/meta.json", "base", True),
+    ],
+)
+def test_a_wrong_entry_in_a_description_is_one_clear_error(
+    model: ProtoDepth, tmp_path: Path, file: str, key: str, value: object
+) -> None:
+    model.save_pretrained(tmp_path / "m")
+    path = tmp_path / "m" / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(ProtoDepthError) as caught:
+        ProtoDepth.from_pretrained(tmp_path / "m")
+    assert "\n" not in str(caught.value)
+
+
+# --- what is overwritten, and when ---------------------------------------------------------------------------------------------
+
+
+def test_saving_over_an_own_folder_replaces_it_and_over_anything_else_is_refused(
+    model: ProtoDepth, tmp_path: Path, batch: Batch
+) -> None:
+    model.save_pretrained(tmp_path / "m")
+    model.delete_domain("night")
+    model.save_pretrained(tmp_path / "m")
+    assert ProtoDepth.from_pretrained(tmp_path / "m").domains == ("room", "warehouse")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "config.json").write_text("{}")
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    (tmp_path / "note").write_text("a file")
+    for target in ("thesis", "note"):
+        with pytest.raises(CheckpointError, match="nothing was overwritten"):
+            model.save_pretrained(tmp_path / target)
+    assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    model.save_pretrained(tmp_path / "empty")
+    assert same(model, ProtoDepth.from_pretrained(tmp_path / "empty"), batch)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> list[int]:
+    """The n-th of all calls that write, flush, create or rename fails; returns the counter."""
+    count = [0]
+
+    def wrapped(call: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object, **kwargs: object) -> object:
+            count[0] += 1
+            if count[0] == at:
+                raise error
+            return call(*args, **kwargs)
+
+        return run
+
+    monkeypatch.setattr(os, "fsync", wrapped(os.fsync))
+    for name in ("open", "mkdir", "rename", "replace"):
+        monkeypatch.setattr(Path, name, wrapped(getattr(Path, name)))
+    return count
+
+
+def operations(monkeypatch: pytest.MonkeyPatch, save: Callable[[], None]) -> int:
+    with monkeypatch.context() as patch:
+        count = failing(patch, -1, OSError())
+        save()
+        return count[0]
+
+
+def test_a_disk_that_fails_at_any_operation_keeps_the_old_model_and_leaves_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, batch = tiny_model(), tiny_model(seed=2), random_batch(1)
+    for m in (old, new):
+        m.add_domain("d")
+    old.save_pretrained(tmp_path / "m")
+    total = operations(monkeypatch, lambda: new.save_pretrained(tmp_path / "count"))
+    assert total > 12
+    for n in range(1, total + 8):
+        with monkeypatch.context() as patch:
+            failing(patch, n, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            try:
+                new.save_pretrained(tmp_path / "m")
+                failed = False
+            except OSError:
+                failed = True
+        found = ProtoDepth.from_pretrained(tmp_path / "m")
+        assert same(found, old, batch) or same(found, new, batch)
+        assert stray(tmp_path) == []
+        if failed and n < total:
+            assert same(found, old, batch), f"operation {n} of {total}"
+        if not failed:
+            old.save_pretrained(tmp_path / "m")
+
+
+def test_a_program_killed_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
+    old, batch = tiny_model(), random_batch(1)
+    old.save_pretrained(tmp_path / "m")
+    (tmp_path / "m").rename(
+        tmp_path / ".m.0123abcd.old"
+    )  # what a kill leaves: the old one aside, the new one not in place
+    (tmp_path / ".m.0123abcd.tmp").mkdir()
+    assert same(ProtoDepth.from_pretrained(tmp_path / "m"), old, batch)
+    old.save_pretrained(tmp_path / "m")
+    assert stray(tmp_path) == []
+    assert same(ProtoDepth.from_pretrained(tmp_path / "m"), old, batch)
+
+
+def test_leftovers_of_other_folders_are_left_alone(tmp_path: Path) -> None:
+    for name in (".m2.0123abcd.tmp", ".m.notes.old", "m.0123abcd.tmp", ".m.0123abcd.tmp.txt"):
+        (tmp_path / name).mkdir()
+    tiny_model().save_pretrained(tmp_path / "m")
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_the_current_folder_can_be_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").write_text("")
+    with pytest.raises(CheckpointError, match="nothing was overwritten"):
+        tiny_model().save_pretrained(".")
+
+
+def test_bundled_models_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Batch) -> None:
+    monkeypatch.setattr(storage, "BUNDLED", tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+    model = tiny_model()
+    model.save_pretrained(tmp_path / "worlds-test")
+    assert storage.bundled() == ("worlds-test",)
+    assert same(ProtoDepth.from_pretrained("worlds-test"), model, batch)
+
+
+def test_tied_and_empty_tensors_are_written(tmp_path: Path) -> None:
+    shared = torch.arange(3.0)
+    sha256 = checkpoint.write_tensors(
+        tmp_path / "t", {"a": shared, "b": shared, "c": torch.empty(0), "d": torch.tensor(2)}
+    )
+    back = checkpoint.read_tensors(tmp_path / "t", sha256)
+    assert torch.equal(back["a"], back["b"])
+    assert back["c"].numel() == 0
+    assert int(back["d"]) == 2
