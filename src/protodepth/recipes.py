@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+from protodepth.backbones.fusionnet import ScaffNet
+from protodepth.backbones.lite import Lite
 from protodepth.data.augment import AugmentConfig
 from protodepth.errors import UnknownNameError
 from protodepth.losses import ObjectiveConfig
@@ -61,6 +64,16 @@ def worlds_tiny_outdoor() -> BaseRecipe:
     )
 
 
+def worlds_tiny_mixed() -> BaseRecipe:
+    """As the outdoor base, with an output head of 0.1 to 100 m that rooms and streets share."""
+    return replace(worlds_tiny_outdoor(), name="worlds-tiny-mixed", preset="mixed")
+
+
+# The paper keeps 64 frames of each dataset, about 0.1 %.  Of the 320 frames of a world that would be less than one; 64 would be nearly
+# joint training.
+BUFFERS: dict[str, dict[str, Any]] = {"replay": {"size": 16}, "cmp": {"size": 16}}
+
+
 def outdoor() -> SequenceRecipe:
     """street -> street_dusk -> highway, from the bundled outdoor base."""
     return SequenceRecipe(
@@ -71,6 +84,7 @@ def outdoor() -> SequenceRecipe:
         schedule=Schedule(steps=500, batch_size=2, rate=1e-3),
         prototypes=OUTDOOR_PROTOTYPES,
         rates={"protodepth": 3e-2},
+        settings=BUFFERS,
     )
 
 
@@ -84,11 +98,54 @@ def indoor() -> SequenceRecipe:
         schedule=Schedule(steps=500, batch_size=2, rate=1e-3),
         prototypes=INDOOR_PROTOTYPES,
         rates={"protodepth": 3e-2},
+        settings=BUFFERS,
     )
 
 
-BASES: dict[str, Callable[[], BaseRecipe]] = {"worlds-tiny": worlds_tiny, "worlds-tiny-outdoor": worlds_tiny_outdoor}
-SEQUENCES: dict[str, Callable[[], SequenceRecipe]] = {"outdoor": outdoor, "indoor": indoor}
+def mixed() -> SequenceRecipe:
+    """street -> room -> street_dusk: outdoors, indoors and outdoors again, as the paper's KITTI -> NYUv2 -> Waymo."""
+    return replace(
+        outdoor(),
+        name="mixed",
+        start="worlds-tiny-mixed",
+        domains=("worlds:street", "worlds:room", "worlds:street_dusk"),
+    )
+
+
+BASE_RATES = {"lite": 2e-3, "kbnet": 1e-3, "voiced": 1e-3, "fusionnet": 1e-3, "uformer": 1e-3}
+SCAFFOLDS = {"worlds-tiny": "office", "worlds-tiny-outdoor": "garden", "worlds-tiny-mixed": "garden"}
+
+
+def base_for(start: str, backbone: str, preset: str = "small") -> BaseRecipe:
+    """The recipe of a base with another network: the same data, views, steps and depth range as the `lite` one.
+
+    Poses are given on the worlds, so that no pose network has to learn beside it.
+    """
+    recipe = BASES[start]()
+    if backbone == recipe.backbone:
+        return recipe
+    depth_range = Lite.presets[recipe.preset]["depth_range"]
+    options: dict[str, Any] = {"depth_range": list(depth_range)}
+    if backbone == "fusionnet":
+        options["scaffnet"] = {**ScaffNet.presets.get(preset, ScaffNet.presets["small"]), "depth_range": depth_range}
+    return replace(
+        recipe,
+        name=f"{start}-{backbone}",
+        backbone=backbone,
+        preset=preset,
+        backbone_options=options,
+        objective=replace(recipe.objective, learn_pose=False),
+        schedule=replace(recipe.schedule, rate=BASE_RATES.get(backbone, 1e-3)),
+        pose=False,
+    )
+
+
+BASES: dict[str, Callable[[], BaseRecipe]] = {
+    "worlds-tiny": worlds_tiny,
+    "worlds-tiny-outdoor": worlds_tiny_outdoor,
+    "worlds-tiny-mixed": worlds_tiny_mixed,
+}
+SEQUENCES: dict[str, Callable[[], SequenceRecipe]] = {"outdoor": outdoor, "indoor": indoor, "mixed": mixed}
 
 
 def get(name: str) -> BaseRecipe | SequenceRecipe:

@@ -13,7 +13,7 @@ import torch
 
 from protodepth import config as configuration
 from protodepth._version import __version__
-from protodepth.backbones.base import backbones
+from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet
 from protodepth.checkpoint import write_json
 from protodepth.data.base import Domain, FrameDataset
@@ -69,11 +69,20 @@ def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
 
 
 def train_base(
-    recipe: BaseRecipe, *, folder: Path | None = None, log: Log = silent, report: Report = lambda t: None
+    recipe: BaseRecipe,
+    *,
+    folder: Path | None = None,
+    log: Log = silent,
+    report: Report = lambda t: None,
+    prepare: Callable[[Backbone], None] = lambda network: None,
 ) -> ProtoDepth:
-    """Train a network on its first domain, unsupervised, and describe that domain."""
+    """Train a network on its first domain, unsupervised, and describe that domain.
+
+    ``prepare`` is called with the new network: for a part that is trained apart (FusionNet's ScaffNet).
+    """
     torch.manual_seed(recipe.seed)
     network = backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
+    prepare(network)
     pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
     model = ProtoDepth(network, recipe.prototypes, pose=pose)
     domain = open_domain(recipe.data)
