@@ -1,20 +1,36 @@
 """adapt(): learn one new domain from an unlabelled recording, and say honestly whether it helped."""
 
+import copy
+import logging
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from protodepth.data.base import Domain, FrameDataset, collate
-from protodepth.data.open import open_domain
+from protodepth.data.base import Domain, Frame, FrameDataset, Subset, collate
+from protodepth.data.entries import withhold
+from protodepth.data.open import open_domain, parse_argument
 from protodepth.errors import ConfigError, DataError, DomainError
 from protodepth.losses import ObjectiveConfig
-from protodepth.methods.base import build
+from protodepth.methods.base import Method, build
+from protodepth.methods.protodepth import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.runs import build_objective, versions
 from protodepth.training import Log, Schedule, fit, silent
+from protodepth.types import BASE, View
+
+logger = logging.getLogger("protodepth")
+
+HIDDEN = 0.2  # share of the sparse points of a frame that judges instead of being shown
+JUDGES = 32  # frames with hidden points
+HELPED = 0.01  # a smaller share of the error gone is no help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,31 +44,201 @@ class AdaptConfig:
         )
     )
     prototypes: PrototypeConfig | None = None  # None = the model's own
+    looks: int = 10  # how often the held-out photometric loss is looked at
+    patience: int = 4  # looks in a row without a better one, after which learning stops
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """What ``adapt`` reports: errors in mm at sparse points that the network was never shown, before and after."""
+    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never shown."""
 
     name: str
     frames: int
-    steps: int
+    steps: int  # made
+    best_step: int  # whose prototypes were kept
     seconds: float
     before: float
     after: float
+    better: float  # share of the judging frames whose error shrank
+    photometric: tuple[float, float]  # held-out loss at the start and of what was kept
 
     @property
     def gain(self) -> float:
         """Share of the held-out error that is gone; negative if it grew."""
         return 1 - self.after / self.before
 
+    @property
+    def helped(self) -> bool:
+        return self.gain > HELPED
+
     def __str__(self) -> str:
-        verdict = "helped" if self.gain > 0.01 else "did not help"
         return (
-            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s; error at held-out sparse points "
-            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} %): adapting {verdict}"
+            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, kept step {self.best_step} "
+            f"(held-out photometric loss {self.photometric[0]:.4f} -> {self.photometric[1]:.4f}); error at held-out sparse points "
+            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} %, smaller on {100 * self.better:.0f} % of the frames): "
+            f"adapting {'helped' if self.helped else 'did not help'}"
         )
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """A dataset without the sparse points that judge: for recordings too short to judge on other frames."""
+
+    data: FrameDataset
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Frame:
+        return hide(self.data[index])[0]
+
+
+def hide(frame: Frame) -> tuple[Frame, np.ndarray]:
+    """The frame without a seeded share of its points, and those points (h w, 0 elsewhere); the same whenever it is called."""
+    shown, hidden = withhold(frame.sparse_depth, HIDDEN, name=frame.name)
+    return replace(frame, sparse_depth=shown), hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Frames to learn from, frames with neighbours for the photometric loss, and frames whose hidden points judge."""
+
+    learn: FrameDataset
+    watch: FrameDataset
+    judge: FrameDataset
+
+
+def divide(domain: Domain) -> Parts:
+    """Val frames judge and, if they have neighbours, watch; else the last part of the training block watches, after a gap."""
+    train, val = domain.train, domain.val
+    if len(val) == 0 or share_frames(train, val):
+        return Parts(Thinned(train), train, train)
+    if val[0].neighbours:
+        return Parts(train, val, val)
+    count = len(train)
+    last, gap = max(2, round(0.15 * count)), max(2, round(0.02 * count))
+    if count < 20:
+        return Parts(train, train, val)
+    return Parts(Subset(train, tuple(range(count - last - gap))), Subset(train, tuple(range(count - last, count))), val)
+
+
+def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, options: Mapping[str, Any]) -> Domain:
+    """The data as a domain of the given name, after every check that can be made before learning."""
+    if name in model.domains:
+        raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
+    if not isinstance(data, Domain):
+        hint = {"depth_range": model.backbone.depth_range} if parse_argument(str(data))[0] == "recording" else {}
+        data = open_domain(str(data), **hint, **options)
+    domain = replace(data, name=name)
+    if len(domain.train) == 0:
+        raise DataError(
+            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: adapting needs a sequence with "
+            "motion, not single images"
+        )
+    if len(domain.train[0].poses) == 0 and model.pose is None:
+        raise ConfigError(
+            "the recording has no poses and the model no pose network: give poses.txt, or a model with a pose network"
+        )
+    check_range(domain.train, model.backbone.depth_range)
+    return domain
+
+
+def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
+    """Refuse data that the network cannot express, before an hour is spent on it."""
+    low, high = depth_range
+    points = [p[p > 0] for p in (data[i].sparse_depth for i in some(len(data), 8))]
+    every = np.concatenate(points)
+    if every.size == 0:
+        raise DataError("the frames looked at have no sparse points: adapting needs some in every frame")
+    inside = float(((every >= low) & (every <= high)).mean())
+    where = f"{100 * (1 - inside):.0f} % of the sparse points lie outside the network's range of {low:g}-{high:g} m (median {np.median(every):.2f} m)"
+    if inside < 0.5:
+        raise DataError(f"{where}: check the depth unit, or start from a network for this range")
+    if inside < 0.9:
+        logger.warning("%s", where)
+
+
+def some(count: int, most: int) -> list[int]:
+    """At most so many numbers spread evenly over a range."""
+    return [i * count // min(count, most) for i in range(min(count, most))]
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def held_out_errors(model: ProtoDepth, data: FrameDataset, domain: str, *, frames: int = JUDGES) -> np.ndarray:
+    """Mean absolute error in mm of each frame at the sparse points that are hidden from the network."""
+    errors = []
+    for index in some(len(data), frames):
+        shown, hidden = hide(replace(data[index], neighbours=(), poses=()))
+        if (hidden > 0).any() and (shown.sparse_depth > 0).any():
+            depth = model.predict_batch(collate([shown]), domain).depth[0, 0].cpu().numpy()
+            errors.append(np.abs(depth - hidden)[hidden > 0].mean() * 1000)
+    if not errors:
+        raise DataError("too few sparse points to hold some out: the recording's frames have almost none")
+    return np.array(errors)
+
+
+class Enough(Exception):
+    """The held-out loss has not fallen for a while."""
+
+
+class Watch:
+    """Looks at the held-out photometric loss while a domain is learned, and keeps the prototypes that were best.
+
+    The descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9), so its last value is the one to use.
+    """
+
+    def __init__(self, method: Method, name: str, data: FrameDataset, config: AdaptConfig) -> None:
+        self.method, self.name, self.data, self.patience = method, name, data, config.patience
+        self.every = max(1, config.schedule.steps // max(1, config.looks))
+        self.best, self.best_step, self.step, self.since = self.loss(), 0, 0, 0
+        self.start = self.best
+        self.kept = self.state()
+
+    def __call__(self, step: int) -> None:
+        self.step = step
+        if step % self.every:
+            return
+        loss = self.loss()
+        if loss < self.best:
+            self.best, self.best_step, self.since, self.kept = loss, step, 0, self.state()
+            return
+        self.since += 1
+        if self.since >= self.patience:
+            raise Enough
+
+    @torch.no_grad()
+    def loss(self) -> float:
+        """Mean of colour and structure terms over at most 16 frames, without augmentation."""
+        total = []
+        for index in some(len(self.data), 16):
+            batch = collate([replace(self.data[index], ground_truth=None)])
+            batch = batch.to(next(self.method.trainable_parameters()).device)
+            terms = self.method.loss(batch, View.identity(batch))
+            total.append(float(terms["color"] + terms["structure"]))
+        return float(np.mean(total))
+
+    def state(self) -> dict[str, Tensor]:
+        found = self.method.model.domain(self.name).state_dict()
+        return {key: value.clone() for key, value in found.items() if key != "descriptor"}
+
+    def restore(self) -> None:
+        self.method.model.domain(self.name).load_state_dict(self.kept, strict=False)
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+def build_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
+    objective = build_objective(model, config.objective)
+    if domain.train[0].poses and config.objective.poses != "network":
+        objective.pose = None  # given poses are used, and the pose network stays as it is
+    return build("protodepth", model, objective, config.prototypes or model.config)
 
 
 def adapt(
@@ -66,59 +252,99 @@ def adapt(
 ) -> Adaptation:
     """Learn prototypes and a descriptor for ``name`` from unlabelled frames; earlier domains and the network stay as they are.
 
-    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain.  If learning fails the model is left
-    without the new domain.
+    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain.  Learning stops early when the photometric
+    loss on held-out frames no longer falls, and the best prototypes are kept.  If learning fails or is interrupted the model is left as it
+    was.  Whether it helped is judged by sparse points that the network was never shown; a warning is logged if it did not.
     """
-    if name in model.domains:
-        raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
-    domain = data if isinstance(data, Domain) else open_domain(str(data), **options)
-    domain = replace(domain, name=name)
-    if len(domain.train) == 0:
-        raise DataError(
-            f"{data} has no frames with neighbours to learn from: adapting needs a sequence, not single images"
-        )
-    if len(domain.train[0].poses) == 0 and model.pose is None:
-        raise ConfigError(
-            "the recording has no poses and the model no pose network: give poses.txt, or a model with a pose network"
-        )
-    held_out = domain.val if len(domain.val) else domain.train
-    before = held_out_error(model, held_out, "base")
-    method = build("protodepth", model, build_objective(model, config.objective), config.prototypes or model.config)
-    method.begin_domain(domain, lambda m, d: None)
+    domain = open_recording(model, data, name, options)
+    method, parts, pose = build_method(model, domain, config), divide(domain), copy.deepcopy(model.pose)
+    started = time.monotonic()
     try:
-        progress = fit(method, domain, config.schedule, seed=config.seed, log=log)
+        method.begin_domain(domain, lambda m, d: None)
+        before = held_out_errors(model, parts.judge, BASE)
+        watch = Watch(method, name, parts.watch, config)
+        try:
+            fit(method, replace(domain, train=parts.learn), config.schedule, seed=config.seed, log=log, each_step=watch)
+        except Enough:
+            method.train(False)
+        watch.restore()
+        method.end_domain(domain)
+        after = held_out_errors(model, parts.judge, name)
     except BaseException:
-        model.delete_domain(name)
+        if name in model.domains:
+            model.delete_domain(name)
+        model.pose = pose
         raise
-    method.end_domain(domain)
+    if model.pose is not None:
+        model.pose.eval().requires_grad_(False)
     result = Adaptation(
-        name, len(domain.train), progress.steps, progress.seconds, before, held_out_error(model, held_out, name)
+        name=name,
+        frames=len(parts.learn),
+        steps=watch.step,
+        best_step=watch.best_step,
+        seconds=time.monotonic() - started,
+        before=float(before.mean()),
+        after=float(after.mean()),
+        better=float((after < before).mean()),
+        photometric=(watch.start, watch.best),
     )
-    model.history[name] = {
-        "data": domain.identity,
-        "steps": progress.steps,
-        "seconds": round(progress.seconds, 1),
-        "held_out_error_mm": {"before": round(before, 2), "after": round(result.after, 2)},
-        **versions(),
-    }
+    model.history[name] = record(result, domain, data)
+    if not result.helped:
+        logger.warning("%s", result)
     return result
 
 
-def held_out_error(
-    model: ProtoDepth, data: FrameDataset, domain: str, *, frames: int = 32, share: float = 0.2
-) -> float:
-    """Mean absolute error in mm at a seeded share of the sparse points that is hidden from the network."""
-    errors = []
-    for index in range(0, len(data), max(1, len(data) // frames)):
-        frame = data[index]
-        random = np.random.default_rng(index)
-        points = frame.sparse_depth > 0
-        hidden = points & (random.random(points.shape) < share)
-        if not hidden.any() or not (points & ~hidden).any():
-            continue
-        shown = replace(frame, sparse_depth=np.where(hidden, 0, frame.sparse_depth).astype(np.float32))
-        depth = model.predict_batch(collate([shown]), domain).depth[0, 0].cpu().numpy()
-        errors.append(np.abs(depth - frame.sparse_depth)[hidden].mean() * 1000)
-    if not errors:
-        raise DataError("too few sparse points to hold some out: the recording's frames have almost none")
-    return float(np.mean(errors))
+def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> dict[str, Any]:
+    """What the domain's folder says of its making; of a path only the last part, since folders are shared."""
+    source = data.name if isinstance(data, Domain) else Path(data).name if Path(data).exists() else str(data)
+    return {
+        "source": source,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": domain.identity,
+        "frames": result.frames,
+        "steps": result.steps,
+        "kept_step": result.best_step,
+        "seconds": round(result.seconds, 1),
+        "held_out_error_mm": {"before": round(result.before, 2), "after": round(result.after, 2)},
+        **versions(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What adapting would take on this machine."""
+
+    frames: int
+    steps: int
+    seconds: float
+
+    def __str__(self) -> str:
+        minutes = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
+        return f"{self.steps} steps on {self.frames} frames would take about {minutes} here (early stop may shorten it)"
+
+
+def estimate(
+    model: ProtoDepth, data: str | Path | Domain, *, name: str, config: AdaptConfig = AdaptConfig(), **options: Any
+) -> Estimate:
+    """Time a few steps of ``adapt`` on a copy of the model; nothing is changed."""
+    model = copy.deepcopy(model)
+    domain = open_recording(model, data, name, options)
+    method, parts = build_method(model, domain, config), divide(domain)
+    method.begin_domain(domain, lambda m, d: None)
+    clock: list[float] = []
+    few = replace(config.schedule, steps=min(6, config.schedule.steps))
+    fit(
+        method,
+        replace(domain, train=parts.learn),
+        few,
+        seed=config.seed,
+        log=lambda s, r: clock.append(time.monotonic()),
+    )
+    one_step = float(np.median(np.diff(clock))) if len(clock) > 1 else 0.0  # the first step also warms up
+    begun = time.monotonic()
+    Watch(method, name, Subset(parts.watch, (0,)), config)
+    one_frame = time.monotonic() - begun
+    frames = (
+        (config.looks + 1) * min(16, len(parts.watch)) + 2 * min(JUDGES, len(parts.judge)) + min(256, len(domain.train))
+    )
+    return Estimate(len(parts.learn), config.schedule.steps, config.schedule.steps * one_step + frames * one_frame)

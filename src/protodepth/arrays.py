@@ -13,7 +13,8 @@ from protodepth.types import Batch, Float
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        value = (value.float() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -24,8 +25,13 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
 
 
 def image_array(image: Any) -> Float[np.ndarray, "h w 3"]:
-    """HxWx3 (or HxW grey, or HxWx4 with alpha dropped), uint8 or float in [0, 1] -> float32 in [0, 1]."""
+    """HxWx3 (or HxW grey, or HxWx4 with alpha dropped), uint8 or float in [0, 1] -> float32 in [0, 1].
+
+    A torch tensor may also have its channels first (3xHxW), as is usual there.
+    """
     array = as_numpy(image, "image")
+    if isinstance(image, Tensor) and array.ndim == 3 and array.shape[0] == 3 and array.shape[-1] not in (3, 4):
+        array = array.transpose(1, 2, 0)
     if array.ndim == 2:
         array = np.repeat(array[..., None], 3, axis=-1)
     if array.ndim != 3 or array.shape[-1] not in (3, 4):
@@ -48,6 +54,7 @@ def sparse_array(sparse_depth: Any, size: tuple[int, int]) -> Float[np.ndarray, 
     """HxW metres; 0, negative-free; NaN means no point."""
     array = as_numpy(sparse_depth, "sparse depth")
     array = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
+    array = array[0] if isinstance(sparse_depth, Tensor) and array.ndim == 3 and array.shape[0] == 1 else array
     if array.shape != size:
         raise DataError(
             f"sparse depth has shape {array.shape}, expected {size} like the image: resize neither, project the points again"

@@ -1,80 +1,155 @@
-"""From files to completed depth and back to files."""
+"""Completed depth as files: maps, pictures with a legend, point clouds, and one JSON line for each frame."""
 
+import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from protodepth import arrays, figures
-from protodepth.checkpoint import write_bytes, write_json
-from protodepth.data import cameras, frames
-from protodepth.errors import DataError
-from protodepth.model import ProtoDepth
-from protodepth.types import Prediction
+from protodepth.checkpoint import write_bytes
+from protodepth.data import frames
+from protodepth.data.base import Frame
+from protodepth.errors import ConfigError
+from protodepth.sources import Failure, Source, in_batches
+from protodepth.types import Batch, BatchPrediction, Prediction
+
+Predict = Callable[[Batch], BatchPrediction]
+Format = Literal["kitti", "mm", "npy"]
+Part = Literal["depth", "color", "cloud"]
+SUFFIX = {"depth": ".png", "color": ".png", "cloud": ".ply"}
+ALONE = {"depth": "depth", "color": "depth_color", "cloud": "cloud"}  # file names where there is one frame
 
 
-def read_sparse(path: Path, unit: str | None, depth_range: tuple[float, float]) -> tuple[np.ndarray, str]:
-    """Sparse depth in metres, and a line that says how its unit was found."""
-    if unit is not None:
-        return frames.read_depth(path, unit), f"{path.name}: read as {unit}"
-    found, why = frames.guess_unit(frames.summarise([path]), depth_range)
-    return frames.read_depth(path, found), why
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where and how results are written: ``depth.png``, ... for one frame; ``depth/<frame>.png``, ... for several."""
+
+    folder: Path
+    format: Format = "kitti"  # 16-bit PNG with metres x 256, or millimetres; or .npy with metres in float32
+    parts: tuple[Part, ...] = ("depth", "color", "cloud")
+    alone: bool = False
+
+    def place(self, part: Part, name: str) -> Path:
+        suffix = ".npy" if part == "depth" and self.format == "npy" else SUFFIX[part]
+        name = re.sub(r"[^\w.-]+", "_", name)  # names come from files of strangers: they stay inside the folder
+        return self.folder / (ALONE[part] + suffix if self.alone else f"{part}/{name}{suffix}")
+
+    def write(self, frame: Frame, depth: np.ndarray) -> list[str]:
+        """The files of one frame; returns their names relative to the folder."""
+        written = []
+        for part in self.parts:
+            path = self.place(part, frame.name)
+            if part == "depth":
+                frames.write_depth(path, depth, "metres" if self.format == "npy" else self.format)
+            elif part == "color":
+                write_bytes(path, figures.depth_picture(depth))
+            else:
+                figures.save_ply(path, depth, frame.image, frame.intrinsics)
+            written.append(path.relative_to(self.folder).as_posix())
+        return written
 
 
-def predict_files(
-    model: ProtoDepth,
-    image: Path,
-    sparse: Path,
-    intrinsics: str,
-    out: Path,
+@dataclass(slots=True)
+class Summary:
+    """What was done to all frames."""
+
+    frames: int = 0
+    seconds: float = 0.0  # of the network alone
+    chosen: dict[str, int] = field(default_factory=dict)
+    unknown: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, record: dict[str, Any]) -> None:
+        self.frames += 1
+        self.seconds += record["seconds"]
+        self.chosen[record["domain"]] = self.chosen.get(record["domain"], 0) + 1
+        self.unknown += record["unknown"]
+
+    def lines(self) -> Iterator[str]:
+        if self.frames:
+            counts = ", ".join(f"{name} {n}" for name, n in sorted(self.chosen.items(), key=lambda kv: -kv[1]))
+            rate = f"{1000 * self.seconds / self.frames:.0f} ms a frame"
+            yield f"{self.frames} frames, {rate}; domain: {counts}"
+        if self.unknown:
+            yield f"{self.unknown} frames are unlike every known domain (unknown): adapt to this place, see protodepth adapt"
+
+
+def complete(
+    predict: Predict,
+    source: Source,
+    output: Output,
     *,
-    domain: str | None = None,
-    depth_unit: str | None = None,
-) -> Iterator[str]:
-    """Complete one frame of files into a folder; yields lines that say what was done."""
-    for path in (image, sparse):
-        if not path.is_file():
-            raise DataError(f"{path} does not exist or is not a file")
-    picture = frames.read_image(image)
-    points, why = read_sparse(sparse, depth_unit, model.backbone.depth_range)
-    yield why
-    K = arrays.intrinsics_array(cameras.parse_intrinsics(intrinsics), picture.shape[:2])
+    depth_range: tuple[float, float],
+    batch_size: int = 4,
+    advance: Callable[[int], None] = lambda n: None,
+) -> tuple[Summary, list[dict[str, Any]]]:
+    """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded and passed over.
+
+    Returns the summary and the records of the first frames.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"the batch size must be at least 1, got {batch_size}")
+    summary = Summary()
+    first: list[dict[str, Any]] = []
+    output.folder.mkdir(parents=True, exist_ok=True)
+    with (output.folder / "predictions.jsonl").open("w") as lines:
+        for group in in_batches(source, batch_size):
+            if isinstance(group, Failure):
+                summary.failures.append(group)
+                records = [{"frame": group.name, "error": group.reason}]
+            else:
+                records = complete_batch(predict, group, output, depth_range)
+                for record in records:
+                    summary.add(record)
+            for record in records:
+                lines.write(json.dumps(record) + "\n")
+                first += [record] if len(first) < 4 else []
+            lines.flush()
+            advance(summary.frames + len(summary.failures))
+    return summary, first
+
+
+def complete_batch(
+    predict: Predict, group: list[Frame], output: Output, depth_range: tuple[float, float]
+) -> list[dict[str, Any]]:
+    """Predict frames of one size together and write their files; the record of each."""
+    columns = zip(*((f.image, f.sparse_depth, f.intrinsics) for f in group), strict=True)
+    batch = arrays.to_batches(*columns)
     started = time.perf_counter()
-    prediction = model.predict(picture, points, K, domain=domain)
-    record = describe(prediction, points, time.perf_counter() - started, model.backbone.depth_range)
-    names = save_prediction(out, prediction.depth, picture, K, record)
-    chosen = ", ".join(f"{k} {v:.3f}" for k, v in sorted(prediction.similarity.items(), key=lambda kv: -kv[1]))
-    yield f"domain {prediction.domain}" + (f" (cosine: {chosen})" if chosen else "")
-    low, middle, high = np.percentile(prediction.depth, [1, 50, 99])
-    yield f"depth {low:.2f} .. {high:.2f} m, median {middle:.2f} m, from {record['points']} points in {record['seconds']:.2f} s"
-    yield f"wrote {', '.join(names)} to {out}"
+    out = predict(batch)
+    seconds = (time.perf_counter() - started) / len(group)
+    records = []
+    for index, frame in enumerate(group):
+        prediction = out.frame(index)
+        record = describe(prediction, frame.sparse_depth, seconds, depth_range)
+        files = output.write(frame, prediction.depth)
+        records.append({"frame": frame.name, **record, "files": files})
+    return records
 
 
 def describe(
     prediction: Prediction, points: np.ndarray, seconds: float, depth_range: tuple[float, float]
 ) -> dict[str, Any]:
-    """The record of one frame, JSON-able."""
+    """The record of one frame, JSON-able.  ``points_kept``: share of the sparse points inside the network's depth range."""
     low, high = depth_range
-    valid = points > 0
+    valid = np.nan_to_num(points) > 0
+    kept = valid & (points >= low) & (points <= high)
     return {
         "domain": prediction.domain,
-        "similarity": prediction.similarity,
-        "seconds": round(seconds, 4),
+        "unknown": prediction.unknown,
+        "similarity": _rounded(prediction.similarity),
+        "distance": _rounded(prediction.distance),
+        "seconds": round(seconds, 5),
         "points": int(valid.sum()),
-        "points_in_range": int((valid & (points >= low) & (points <= high)).sum()),
-        "median_depth": float(np.median(prediction.depth)),
+        "points_kept": round(float(kept.sum() / max(1, valid.sum())), 4),
+        "depth": [round(float(v), 4) for v in np.percentile(prediction.depth, [1, 50, 99])],
     }
 
 
-def save_prediction(
-    out: Path, depth: np.ndarray, image: np.ndarray, K: np.ndarray, record: dict[str, Any]
-) -> list[str]:
-    """depth.png (value/256), depth_color.png, cloud.ply, prediction.json."""
-    out.mkdir(parents=True, exist_ok=True)
-    frames.write_depth(out / "depth.png", depth, "kitti")
-    write_bytes(out / "depth_color.png", figures.depth_picture(depth))
-    figures.save_ply(out / "cloud.ply", depth, image, K)
-    write_json(out / "prediction.json", record)
-    return ["depth.png", "depth_color.png", "cloud.ply", "prediction.json"]
+def _rounded(table: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 5) for name, value in table.items()}

@@ -89,7 +89,7 @@ def train_base(
     report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {recipe.schedule.steps} steps")
     method = build("finetune", model, build_objective(model, recipe.objective))
     progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
-    describe(model, domain.name, domain.train)
+    describe(model, domain.name, domain.train, domain.val)
     model.history[domain.name] = {
         "recipe": configuration.to_dict(recipe),
         "data": domain.identity,

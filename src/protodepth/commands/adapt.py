@@ -2,41 +2,77 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from protodepth.adaptation import AdaptConfig
 
 
 @dataclass(frozen=True)
 class Adapt:
-    """Learn a new domain from an unlabelled recording.  The base model and its other domains stay as they are."""
+    """Learn a new domain from an unlabelled recording.  The base model and its other domains stay as they are.
+
+    Learning stops early when the photometric loss on held-out frames no longer falls.  Sparse points that the network was never shown say
+    whether it helped; if it did not, nothing is written unless --force is given.
+    """
 
     data: str
     """The folder of a recording, or a data argument such as worlds:highway."""
     name: str
     """Name of the new domain."""
     out: Path
-    """Folder of the adapted model."""
+    """Folder of the adapted model; may be the model's own."""
     model: str = "worlds-tiny"
     """A model folder or a bundled name."""
     steps: int = 500
-    """Training steps."""
+    """Training steps at most."""
     rate: float = 3e-2
     """Learning rate of the prototypes."""
     seed: int = 0
     """Seed of the training."""
+    poses: Literal["auto", "given", "network"] = "auto"
+    """Camera motion: from poses.txt where there is one (auto), or always from the model's pose network."""
+    depth_unit: str | None = None
+    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres."""
+    sample: str | None = None
+    """For a recording with dense depth/: how sparse points are taken from it, for example harris:1500."""
+    dry_run: bool = False
+    """Only check the data and say how long it would take."""
+    force: bool = False
+    """Write the model even if adapting did not help."""
 
     def run(self) -> None:
-        from dataclasses import replace
-
-        from protodepth.adaptation import AdaptConfig, adapt
+        from protodepth.adaptation import adapt, estimate
         from protodepth.checkpoint import check_replaceable
-        from protodepth.commands.options import load_model
+        from protodepth.commands.options import keep_notes, load_model
+        from protodepth.errors import DomainError
         from protodepth.progress import Reporter
 
         check_replaceable(self.out)  # before the training, not after it
-        model = load_model(self.model)
-        config = AdaptConfig(seed=self.seed)
-        config = replace(config, schedule=replace(config.schedule, steps=self.steps, rate=self.rate))
+        model, config = load_model(self.model), self.config()
+        options: dict[str, Any] = {"depth_unit": self.depth_unit, "sampler": self.sample}
+        options = {key: value for key, value in options.items() if value is not None}
+        if self.dry_run:
+            print(estimate(model, self.data, name=self.name, config=config, **options))
+            return
         with Reporter().bar(f"learning {self.name}", self.steps) as advance:
-            result = adapt(model, self.data, name=self.name, config=config, log=lambda step, record: advance(step))
-        model.save_pretrained(self.out)
+            result = adapt(
+                model, self.data, name=self.name, config=config, log=lambda step, record: advance(step), **options
+            )
+        if not result.helped and not self.force:
+            raise DomainError(f"{result}; nothing was written (--force writes it all the same)")
+        model.save_pretrained(self.out, notes=keep_notes(self.model))
         print(result)
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
+
+    def config(self) -> "AdaptConfig":
+        from dataclasses import replace
+
+        from protodepth.adaptation import AdaptConfig
+
+        plain = AdaptConfig(seed=self.seed)
+        return replace(
+            plain,
+            schedule=replace(plain.schedule, steps=self.steps, rate=self.rate),
+            objective=replace(plain.objective, poses=self.poses),
+        )

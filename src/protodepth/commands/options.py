@@ -1,7 +1,8 @@
 """Options that several commands share."""
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
@@ -9,12 +10,24 @@ if TYPE_CHECKING:
 
 def load_model(source: str) -> "ProtoDepth":
     """A model folder, a bundled name, or a run folder with a model inside."""
-    from pathlib import Path
-
     from protodepth.model import ProtoDepth
 
+    return ProtoDepth.from_pretrained(model_folder(source))
+
+
+def model_folder(source: str) -> Path:
+    """The folder that ``load_model`` reads."""
+    from protodepth.storage import resolve
+
     inside = Path(source) / "model"
-    return ProtoDepth.from_pretrained(inside if (inside / "config.json").exists() else source)
+    return inside if (inside / "config.json").exists() else resolve(source)
+
+
+def keep_notes(source: str) -> dict[str, Any]:
+    """The notes of a model, for a changed copy of it."""
+    from protodepth.checkpoint import read_json
+
+    return dict(read_json(model_folder(source) / "config.json").get("notes") or {})
 
 
 def parse_size(text: str) -> tuple[int, int]:

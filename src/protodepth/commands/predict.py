@@ -2,36 +2,104 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from protodepth.sources import Source
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Dense depth for one image and its sparse depth map.
+    """Dense depth for a picture and its sparse depth, for folders of both, for a video, or for a recording.
 
-    Writes depth.png (16 bit, metres x 256), depth_color.png (with a colour bar), cloud.ply and prediction.json into --out.
+    Writes into --out: depth (16-bit PNG or .npy), depth in colour with a legend, a coloured point cloud (.ply), and predictions.jsonl with
+    one line a frame: domain, similarity to each, distance, unknown or not, seconds, share of the sparse points kept.  A frame that
+    cannot be read is recorded there, the rest goes on, and the exit code is 2.
     """
 
-    image: Path
-    """The picture (PNG, JPEG, ...)."""
-    sparse: Path
-    """Sparse depth of the same size: 16-bit PNG or .npy, 0 = no point."""
-    intrinsics: str
-    """fx,fy,cx,cy in pixels, or a file (3x3 text, JSON, camera_info YAML)."""
     out: Path
     """Folder for the results."""
+    image: Path | None = None
+    """A picture (PNG, JPEG, ...), a folder of pictures, or a video."""
+    sparse: Path | None = None
+    """Sparse depth of the same size: 16-bit PNG or .npy, 0 = no point; or a folder of them, named like the pictures
+    (for a video: by the number of the frame, counted from 0)."""
+    intrinsics: str | None = None
+    """fx,fy,cx,cy in pixels, a file (3x3 text, JSON, camera_info YAML), or a folder with a file for each frame."""
+    data: str | None = None
+    """Instead of the three above: a recording's folder, or a data argument such as worlds:street."""
+    split: Literal["train", "val", "test"] = "test"
+    """For --data that is no recording: which part."""
     model: str = "worlds-tiny"
     """A model folder or a bundled name."""
     domain: str | None = None
-    """Domain to use; "base" = the un-adapted network; not given = chosen by descriptor."""
+    """Domain to use; "base" = the un-adapted network; not given = chosen for each frame."""
+    selection: Literal["descriptor", "gaussian"] = "descriptor"
+    """How it is chosen: largest cosine to a descriptor (the paper's rule), or smallest Mahalanobis distance."""
+    unknown: Literal["nearest", "base", "error"] = "nearest"
+    """For a frame unlike every known domain: the chosen domain all the same, the un-adapted network, or stop."""
     depth_unit: str | None = None
-    """Unit of a PNG: kitti (value/256), mm, cm, metres; not given = guessed where the values leave no doubt."""
+    """Unit of the sparse PNGs: kitti (value/256), mm, cm, metres; not given = guessed where the values leave no doubt."""
+    format: Literal["kitti", "mm", "npy"] = "kitti"
+    """Depth files: 16-bit PNG with metres x 256, 16-bit PNG with millimetres, or .npy with metres."""
+    write: tuple[Literal["depth", "color", "cloud"], ...] = ("depth", "color", "cloud")
+    """What to write for each frame."""
+    batch_size: int = 4
+    """Frames of one size that are completed together."""
 
     def run(self) -> None:
         from protodepth.commands.options import load_model
-        from protodepth.inference import predict_files
+        from protodepth.errors import DataError
+        from protodepth.inference import Output, complete
+        from protodepth.progress import Reporter
+        from protodepth.selection import Rule
 
-        model = load_model(self.model)
-        for line in predict_files(
-            model, self.image, self.sparse, self.intrinsics, self.out, domain=self.domain, depth_unit=self.depth_unit
-        ):
+        model, rule = load_model(self.model), Rule(selection=self.selection, unknown=self.unknown)
+        source = self.source(model.backbone.depth_range)
+        if self.domain not in (None, "base"):
+            model.domain(str(self.domain))
+        for note in source.notes:
+            print(note)
+        output = Output(folder=self.out, format=self.format, parts=self.write, alone=source.total == 1)
+        with Reporter(quiet=source.total == 1).bar("completing", source.total) as advance:
+            summary, first = complete(
+                lambda batch: model.predict_batch(batch, self.domain, rule),
+                source,
+                output,
+                depth_range=model.backbone.depth_range,
+                batch_size=self.batch_size,
+                advance=advance,
+            )
+        for line in (*(frame_line(r) for r in first if source.total == 1), *summary.lines()):
             print(line)
+        print(f"wrote {self.out}: {', '.join(self.write)}, predictions.jsonl")
+        if summary.failures:
+            bad = summary.failures
+            raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
+
+    def source(self, depth_range: tuple[float, float]) -> "Source":
+        from protodepth.errors import ConfigError
+        from protodepth.sources import open_data, open_files
+
+        given = [name for name in ("image", "sparse", "intrinsics") if getattr(self, name) is not None]
+        if self.data is not None and given:
+            raise ConfigError(f"--data and --{given[0]} contradict each other: give one")
+        if self.data is not None:
+            return open_data(self.data, split=self.split, unit=self.depth_unit, depth_range=depth_range)
+        if self.image is None or self.sparse is None or self.intrinsics is None:
+            raise ConfigError("give --image, --sparse and --intrinsics (fx,fy,cx,cy or a file), or --data RECORDING")
+        return open_files(self.image, self.sparse, self.intrinsics, unit=self.depth_unit, depth_range=depth_range)
+
+
+def frame_line(record: dict[str, Any]) -> str:
+    """One frame in words."""
+    if "error" in record:
+        return f"{record['frame']}: {record['error']}"
+    low, middle, high = record["depth"]
+    cosines = ", ".join(
+        f"{name} {value:.3f}" for name, value in sorted(record["similarity"].items(), key=lambda kv: -kv[1])
+    )
+    return (
+        f"domain {record['domain']}{f' (cosine: {cosines})' if cosines else ''}; depth {low:.2f} .. {high:.2f} m, "
+        f"median {middle:.2f} m, from {record['points']} points, {100 * record['points_kept']:.1f} % of them in range"
+    )

@@ -122,13 +122,13 @@ def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset
 
 
 def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: FrameDataset | None) -> Statistics:
-    if val is not None and len(val) and not _overlap(train, val):
+    if val is not None and len(val) and not share_frames(train, val):
         return Statistics.of(fitted, sample_descriptors(model, val))
     cut = len(fitted) - max(1, len(fitted) // 4)
     return Statistics.of(fitted[:cut], fitted[cut:])
 
 
-def _overlap(train: FrameDataset, val: FrameDataset) -> bool:
+def share_frames(train: FrameDataset, val: FrameDataset) -> bool:
     """Whether the splits share frames, as those of a recording of less than ten do."""
     names = [{data[i].name for i in range(min(10, len(data)))} for data in (train, val)]
     return bool(names[0] & names[1])
