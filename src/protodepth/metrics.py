@@ -63,8 +63,8 @@ def depth_errors(
     }
 
 
-def mean_errors(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Mean over images of per-image errors; an image without valid pixels contributes nothing."""
+def mean_errors(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean over images of per-image errors; an image without valid pixels contributes nothing, other columns (names) are passed over."""
     rows = list(rows)
     means = {}
     for name in METRICS:

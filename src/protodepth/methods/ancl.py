@@ -18,9 +18,9 @@ from protodepth.types import Batch, LossTerms, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ANCLConfig(EWCConfig):
-    """The original's strengths are 10 000 and 10, for classifiers.  Here they are on EWC's scale, where 1e4 and less does nothing."""
+    """The original's strengths are 10 000 and 10, for classifiers.  Here both are on EWC's scale, where 1e4 and less does nothing."""
 
-    auxiliary_strength: float = 1e5
+    auxiliary_strength: float = 1e6
     alpha: float = 0.5  # share of the older domains in the fused Fisher, in place of gamma
 
     def __post_init__(self) -> None:
