@@ -1,0 +1,290 @@
+"""Choosing by distance and saying "unknown", against distances, ranks and counts computed another way."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import mahalanobis
+
+from protodepth import checkpoint
+from protodepth.data.base import Domain
+from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
+from protodepth.losses import Objective, ObjectiveConfig
+from protodepth.methods.base import build
+from protodepth.methods.protodepth import collect_statistics, describe, sample_descriptors
+from protodepth.model import ProtoDepth
+from protodepth.selection import (
+    Rule,
+    Statistics,
+    auroc,
+    choose,
+    excess,
+    fit_gaussians,
+    shared_covariance,
+    shrinkage,
+)
+from protodepth.types import Batch
+
+
+def cloud(centre: float, count: int = 200, c: int = 5, seed: int = 0, spread: float = 1.0) -> torch.Tensor:
+    """Correlated Gaussian samples around (centre, centre, ...)."""
+    random = torch.Generator().manual_seed(seed)
+    mix = torch.eye(c) + 0.5 * torch.randn(c, c, generator=torch.Generator().manual_seed(99))
+    return centre + spread * torch.randn(count, c, generator=random) @ mix
+
+
+def statistics(centre: float, seed: int = 0, count: int = 200) -> Statistics:
+    return Statistics.of(cloud(centre, count, seed=seed), cloud(centre, 100, seed=seed + 50))
+
+
+TWO = {"room": statistics(0.0), "hall": statistics(8.0, seed=1)}
+NAMES = ("room", "hall")
+
+
+def pick(s: torch.Tensor, rule: Rule, *, domain: str | None = None, known=TWO, cosine: int = 0):
+    nearest = torch.full((len(s),), cosine)
+    return choose(s, NAMES, nearest, known, domain, rule)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_statistics_are_mean_and_scatter_of_the_fitted_samples_alone():
+    fitted, left_out = cloud(1.0, 30), cloud(5.0, 10, seed=1)
+    found = Statistics.of(fitted, left_out)
+    rows = fitted.double().numpy()
+    assert found.count == 30
+    assert np.allclose(found.mean, rows.mean(0), atol=1e-6)
+    assert np.allclose(found.scatter, np.cov(rows.T) * 29, atol=1e-4)
+    assert torch.equal(found.samples, left_out)
+
+
+def test_pooled_covariance_counts_every_domain_around_its_own_mean():
+    """Two far clouds of one shape have the covariance of one cloud, not of their union."""
+    pooled = shared_covariance([statistics(0.0, count=5000), statistics(100.0, seed=1, count=5000)])
+    mix = torch.eye(5) + 0.5 * torch.randn(5, 5, generator=torch.Generator().manual_seed(99))
+    truth = (mix.T @ mix).double()
+    assert (pooled - truth).norm() / truth.norm() < 0.05
+
+
+def test_shrinkage_is_large_for_few_samples_and_vanishes_for_many():
+    shares = [shrinkage(torch.cov(cloud(0.0, n).T).double(), n) for n in (4, 40, 4000)]
+    assert shares[0] > shares[1] > shares[2]
+    assert shares[0] > 0.2
+    assert shares[2] < 0.01
+
+
+def test_shrinkage_brings_a_covariance_of_few_samples_nearer_to_the_truth():
+    mix = torch.eye(5) + 0.5 * torch.randn(5, 5, generator=torch.Generator().manual_seed(99))
+    truth = (mix.T @ mix).double()
+    gains = []
+    for seed in range(20):
+        rows = cloud(0.0, 6, seed=seed)
+        plain = torch.cov(rows.T.double())
+        shrunk = shared_covariance([Statistics.of(rows, rows[:1])])
+        gains.append(float((plain - truth).norm() - (shrunk - truth).norm()))
+    assert np.mean(gains) > 0
+
+
+def test_distances_are_those_of_scipy():
+    gaussians, s = fit_gaussians(tuple(TWO.values())), cloud(3.0, 7, seed=7)
+    inverse = np.linalg.inv(shared_covariance(list(TWO.values())).numpy())
+    for row, found in zip(s, gaussians.distances(s), strict=True):
+        for k, known in enumerate(TWO.values()):
+            expected = mahalanobis(row.double().numpy(), known.mean.double().numpy(), inverse)
+            assert float(found[k]) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.05, 0.2])
+def test_new_frames_of_a_known_domain_are_flagged_at_most_as_often_as_promised(rate):
+    """Split conformal prediction: on average over calibrations at most the promised share."""
+    shares = []
+    for seed in range(30):
+        known = Statistics.of(cloud(0.0, 100, seed=seed), cloud(0.0, 100, seed=100 + seed))
+        shares.append(float((excess(cloud(0.0, 400, seed=200 + seed), [known], rate)[1] > 1).float().mean()))
+    assert rate / 3 < np.mean(shares) < rate + 0.01
+
+
+def test_with_few_left_out_samples_the_threshold_is_the_largest_of_them():
+    known = Statistics.of(cloud(0.0), cloud(0.0, 5, seed=3))
+    gaussians = fit_gaussians((known,))
+    assert float(gaussians.thresholds(0.05)) == float(gaussians.distances(known.samples).max())
+
+
+def test_samples_that_are_all_alike_still_give_finite_distances():
+    same = Statistics.of(torch.ones(4, 3), torch.ones(1, 3))
+    assert torch.isfinite(fit_gaussians((same,)).distances(torch.zeros(2, 3))).all()
+
+
+def test_auroc_is_the_share_of_ordered_pairs():
+    known, unseen = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.5, 2.0])
+    wins = [1.0 if u > k else 0.5 if u == k else 0.0 for u in (0.5, 2.0) for k in (0.1, 0.5, 0.9)]
+    assert auroc(known, unseen) == pytest.approx(sum(wins) / 6)
+
+
+def test_too_few_frames_for_statistics_are_refused_with_their_number():
+    with pytest.raises(DataError, match="1 \\+ 1 frames are too few"):
+        Statistics.of(torch.ones(1, 3), torch.ones(1, 3))
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_gaussian_rule_tells_domains_apart_that_have_the_same_direction():
+    """Cosines cannot: both clouds lie along (1, 1, 1, 1, 1) as seen from the origin."""
+    near, far = Statistics.of(cloud(5.0), cloud(5.0, 50, seed=2)), Statistics.of(cloud(15.0), cloud(15.0, 50, seed=3))
+    s = torch.cat([cloud(5.0, 20, seed=4), cloud(15.0, 20, seed=5)])
+    known = {"room": near, "hall": far}
+    chosen = pick(s, Rule(selection="gaussian"), known=known).domains
+    assert chosen == ("room",) * 20 + ("hall",) * 20
+    assert pick(s, Rule(selection="descriptor"), known=known, cosine=1).domains == ("hall",) * 40
+
+
+@pytest.mark.parametrize(("what", "expected"), [("nearest", ("hall", "hall")), ("base", ("hall", "base"))])
+def test_an_unknown_frame_goes_where_the_rule_says(what, expected):
+    s = torch.stack([TWO["hall"].mean, TWO["hall"].mean + 50])
+    choice = pick(s, Rule(selection="gaussian", unknown=what))
+    assert choice.domains == expected
+    assert choice.unknown.tolist() == [False, True]
+
+
+def test_the_rule_error_names_the_distances():
+    with pytest.raises(DomainError, match=r"1 of 2 frames are unlike every known domain \(distances room .*, hall"):
+        pick(torch.stack([TWO["hall"].mean, TWO["hall"].mean + 50]), Rule(unknown="error"))
+
+
+def test_a_domain_given_by_name_is_used_even_where_the_frame_is_unknown():
+    choice = pick(TWO["hall"].mean[None] + 50, Rule(unknown="error"), domain="room")
+    assert choice.domains == ("room",)
+    assert choice.unknown.tolist() == [True]
+
+
+def test_without_statistics_of_every_domain_nothing_is_called_unknown_and_gaussian_is_refused():
+    some = {"room": TWO["room"]}
+    choice = pick(TWO["hall"].mean[None] + 50, Rule(), known=some)
+    assert choice.distance is None
+    assert choice.unknown.tolist() == [False]
+    with pytest.raises(DomainError, match="'hall' has none"):
+        pick(TWO["hall"].mean[None], Rule(selection="gaussian"), known=some)
+
+
+def test_a_misspelt_rule_lists_the_choices():
+    with pytest.raises(UnknownNameError, match="descriptor, gaussian"):
+        Rule(selection="gauss")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="nearest, base, error"):
+        Rule(unknown="ignore")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        Rule(false_alarms=0)
+
+
+# --- in a model -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def known(model: ProtoDepth, batch: Batch) -> ProtoDepth:
+    """Statistics such that the first frame of ``batch`` is a ``night`` frame and the second is unlike everything."""
+    s = model.predict_batch(batch, "base").descriptor
+    scale = float((s[0] - s[1]).norm()) / 1000
+    for n, name in enumerate(("room", "warehouse", "night")):
+        random = torch.Generator().manual_seed(n)
+        rows = s[0] + (name != "night") * scale * 20 * (n + 1) + scale * torch.randn(60, s.shape[1], generator=random)
+        model.statistics[name] = Statistics.of(rows[:40], rows[40:])
+    return model
+
+
+def test_a_mixed_batch_with_an_unknown_frame_gives_what_single_frames_give(known: ProtoDepth, batch: Batch):
+    rule = Rule(selection="gaussian", unknown="base")
+    together = known.predict_batch(batch, rule=rule)
+    assert together.domains == ("night", "base")
+    for n, single in enumerate(batch.singles()):
+        alone = known.predict_batch(single, rule=rule)
+        assert torch.allclose(alone.depth[0], together.depth[n], atol=1e-5)
+    assert torch.equal(known.predict_batch(batch[1:], rule=rule).depth, known.predict_batch(batch[1:], "base").depth)
+    assert torch.equal(known.predict_batch(batch[:1], rule=rule).depth, known.predict_batch(batch[:1], "night").depth)
+
+
+def test_a_prediction_says_unknown_and_how_far(known: ProtoDepth, batch: Batch):
+    out = known.predict_batch(batch)
+    first, second = out.frame(0), out.frame(1)
+    assert not first.unknown
+    assert second.unknown
+    assert min(first.distance, key=first.distance.__getitem__) == "night"
+    assert all(second.distance[name] > first.distance["night"] for name in second.distance)
+
+
+def test_a_new_model_needs_no_statistics(model: ProtoDepth, batch: Batch):
+    out = model.predict_batch(batch).frame(0)
+    assert not out.unknown
+    assert out.distance == {}
+
+
+def test_statistics_travel_with_a_domain_and_folders_without_them_still_load(known: ProtoDepth, tmp_path: Path):
+    known.save_domain("night", tmp_path / "night")
+    other = ProtoDepth(known.backbone, known.config)
+    other.load_domain(tmp_path / "night")
+    for key, value in known.statistics["night"].tensors().items():
+        assert torch.equal(other.statistics["night"].tensors()[key], value)
+    meta = checkpoint.read_json(tmp_path / "night" / "meta.json")
+    del meta["sha256"]["statistics.safetensors"]  # as older versions wrote it
+    (tmp_path / "night" / "statistics.safetensors").unlink()
+    checkpoint.write_json(tmp_path / "night" / "meta.json", meta)
+    other.load_domain(tmp_path / "night", name="old")
+    assert "old" in other.domains
+    assert "old" not in other.statistics
+
+
+def test_a_changed_byte_in_the_statistics_is_noticed(known: ProtoDepth, tmp_path: Path):
+    known.save_domain("night", tmp_path / "night")
+    file = tmp_path / "night" / "statistics.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+    with pytest.raises(CheckpointError, match="checksum"):
+        ProtoDepth(known.backbone, known.config).load_domain(tmp_path / "night")
+    shutil.rmtree(tmp_path / "night")
+
+
+def test_deleting_and_renaming_take_the_statistics_along(known: ProtoDepth):
+    kept = known.statistics["night"]
+    known.rename_domain("night", "dark")
+    assert known.domains == ("room", "warehouse", "dark")
+    assert known.statistics["dark"] is kept
+    known.delete_domain("dark")
+    assert set(known.statistics) == {"room", "warehouse"}
+
+
+def test_learning_a_domain_takes_its_statistics_once_and_leaves_the_others_alone(
+    model: ProtoDepth, room: Domain, warehouse: Domain
+):
+    model.delete_domain("warehouse")
+    describe(model, "room", room.train, room.val)
+    before = {k: v.clone() for k, v in model.statistics["room"].tensors().items()}
+    method = build("protodepth", model, Objective(ObjectiveConfig(reduction="relative"), max_depth=8.0))
+    method.end_domain(room)  # as a sequence does for a domain that was learned before
+    method.begin_domain(warehouse, lambda m, d, /: None)
+    method.end_domain(warehouse)
+    assert model.statistics["warehouse"].count == len(warehouse.train)
+    assert torch.equal(model.statistics["warehouse"].samples, sample_descriptors(model, warehouse.val))
+    for key, value in model.statistics["room"].tensors().items():
+        assert torch.equal(value, before[key])
+
+
+def test_statistics_survive_a_restart_of_training(model: ProtoDepth, room: Domain):
+    describe(model, "room", room.train, room.val)
+    objective = Objective(ObjectiveConfig(reduction="relative"), max_depth=8.0)
+    state = build("protodepth", model, objective).state()
+    fresh = ProtoDepth(model.backbone, model.config)
+    fresh.add_domain("room", base=True)
+    build("protodepth", fresh, objective).load_state(state)
+    for key, value in model.statistics["room"].tensors().items():
+        assert torch.equal(fresh.statistics["room"].tensors()[key], value)
+
+
+def test_where_val_shares_its_frames_with_train_the_last_quarter_is_left_out(model: ProtoDepth, room: Domain):
+    same = dataclasses.replace(room, val=room.train)
+    found = collect_statistics(model, same.train, same.val)
+    assert (found.count, len(found.samples)) == (5, 1)
+    assert torch.equal(found.samples, sample_descriptors(model, room.train)[5:])
