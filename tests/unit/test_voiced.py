@@ -74,8 +74,9 @@ def test_no_points_give_zeros_and_a_finite_prediction():
     assert VOICED.from_preset("small")(empty).isfinite().all()
 
 
-def test_frames_of_a_batch_do_not_touch_each_other():
-    batch = frames(3)
+@pytest.mark.parametrize("size", [(45, 63), (200, 340)], ids=["one after another", "in threads"])
+def test_frames_of_a_batch_do_not_touch_each_other(size):
+    batch = frames(3, *size)
     assert torch.equal(scaffold(batch.sparse_depth), torch.cat([scaffold(one.sparse_depth) for one in batch.singles()]))
 
 

@@ -63,8 +63,8 @@ def scaffold(sparse_depth: Depth) -> Depth:
     torch.Size([2, 1, 8, 9])
     """
     maps = [frame[0] for frame in sparse_depth.detach().cpu().numpy()]
-    if len(maps) == 1:
-        dense = [scaffold_array(maps[0])]
+    if len(maps) == 1 or maps[0].size < 65_536:  # a small frame takes less than a thread's start
+        dense = [scaffold_array(z) for z in maps]
     else:  # Qhull and the look-up release the interpreter lock
         with ThreadPoolExecutor(min(len(maps), os.cpu_count() or 1)) as pool:
             dense = list(pool.map(scaffold_array, maps))
