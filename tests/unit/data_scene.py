@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protodepth.data import worlds
-from protodepth.data.drawing import raycast
+from protodepth.data.drawing import raycast, shading
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ def walk(count: int = 4, size: tuple[int, int] = (48, 64), world: str = "room", 
         R = worlds.rotation(0.01 * i, 0.05, 0.003 * i)
         origin = np.array([step * i, -1.4, 0.3 * step * i])
         camera = raycast.Camera(K, R, origin)
-        image = (np.clip(worlds.photograph(scene, camera, size), 0, 1) * 255 + 0.5).astype(np.uint8)
-        depth = worlds.depth_map(scene, camera, size)
+        image = (np.clip(shading.photograph(scene, camera, size), 0, 1) * 255 + 0.5).astype(np.uint8)
+        depth = shading.depth_map(scene, camera, size)
         pose = np.eye(4)
         pose[:3, :3], pose[:3, 3] = R, origin
         shots.append(Shot(image, np.where(depth <= spec.max_depth, depth, 0.0), K, pose))

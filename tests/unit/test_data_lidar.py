@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from test_data_formats import jpeg
 
 from protodepth.data import projection, worlds
-from protodepth.data.drawing import raycast
+from protodepth.data.drawing import raycast, shading
 from protodepth.data.manifest import prepare
 from protodepth.data.open import open_domain
 
@@ -72,8 +72,8 @@ def camera_shot(shot: Shot) -> Shot:
     pose[:3, :3] = SCENE_FROM_CAR @ car[:3, :3] @ SCENE_FROM_CAR.T
     pose[:3, 3] = SCENE_FROM_CAR @ car[:3, 3]
     camera = raycast.Camera(shot.K, pose[:3, :3], pose[:3, 3])
-    image = (np.clip(worlds.photograph(scene(), camera, SIZE), 0, 1) * 255 + 0.5).astype(np.uint8)
-    return Shot(image, worlds.depth_map(scene(), camera, SIZE), shot.K, pose)
+    image = (np.clip(shading.photograph(scene(), camera, SIZE), 0, 1) * 255 + 0.5).astype(np.uint8)
+    return Shot(image, shading.depth_map(scene(), camera, SIZE), shot.K, pose)
 
 
 def sweep(shots: list[Shot], i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -251,8 +251,8 @@ def write_nuscenes(root: Path, shots: list[Shot]) -> tuple[list[Shot], list[np.n
         pose = np.eye(4)
         pose[:3, :3], pose[:3, 3] = SCENE_FROM_CAR @ camera[:3, :3], SCENE_FROM_CAR @ camera[:3, 3]
         view = raycast.Camera(K, pose[:3, :3], pose[:3, 3])
-        image = (np.clip(worlds.photograph(scene(), view, SIZE), 0, 1) * 255 + 0.5).astype(np.uint8)
-        seen.append(Shot(image, worlds.depth_map(scene(), view, SIZE), K, pose))
+        image = (np.clip(shading.photograph(scene(), view, SIZE), 0, 1) * 255 + 0.5).astype(np.uint8)
+        seen.append(Shot(image, shading.depth_map(scene(), view, SIZE), K, pose))
         local, points = scanned(car_at_lidar)
         clouds.append(points)
         names = {"cam": f"samples/CAM_FRONT/{i}.jpg", "lid": f"samples/LIDAR_TOP/{i}.pcd.bin"}
