@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "domains remove": ("protodepth.commands.domains", "RemoveDomain", "delete a domain from a model"),
     "train": ("protodepth.commands.train", "Train", "run a recipe: a base network, or a method on a sequence"),
     "evaluate": ("protodepth.commands.evaluate", "Evaluate", "errors of a model on data with ground truth"),
+    "bench": ("protodepth.commands.bench", "Bench", "the paper's tables and figures by name"),
     "report": ("protodepth.commands.report", "MakeReport", "one page from the results of runs"),
     "convert": ("protodepth.commands.convert", "Convert", "an official checkpoint becomes a model folder"),
     "data check": ("protodepth.cli_data", "DataCheck", "read every file and report every fault"),

@@ -39,11 +39,12 @@ def collect(domains: Sequence[Domain], count: int = 2, split: str = "test") -> l
     for domain in domains:
         data = domain.split(split)
         for index in sorted({int(n) for n in np.linspace(0, len(data) - 1, min(count, len(data)))}):
-            samples.append(_sample(domain, data[index], index))
+            samples.append(sample_of(domain, data[index], index))
     return samples
 
 
-def _sample(domain: Domain, frame: Frame, index: int) -> Sample:
+def sample_of(domain: Domain, frame: Frame, index: int) -> Sample:
+    """A frame without predictions."""
     truth = frame.ground_truth if frame.ground_truth is not None else np.zeros_like(frame.sparse_depth)
     return Sample(
         domain=domain.name,

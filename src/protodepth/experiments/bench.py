@@ -1,0 +1,210 @@
+"""Run experiments in a folder: resumable, shared by several processes, refused where the folder belongs to something else."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from protodepth import checkpoint, config
+from protodepth.data.frames import write_image
+from protodepth.data.open import open_domain
+from protodepth.errors import CheckpointError, ConfigError, ProtoDepthError
+from protodepth.experiments import sections
+from protodepth.experiments.catalogue import EXPERIMENTS, Experiment, get, restricted, shared_settings
+from protodepth.experiments.cells import Cell, Store, digest, ordered
+from protodepth.experiments.locks import holding
+from protodepth.experiments.looks import run_descriptors, run_outside, run_pictures, run_unseen
+from protodepth.experiments.planning import Options, Planner
+from protodepth.experiments.work import Job, run_base, run_errors, run_timing, run_training
+from protodepth.progress import Reporter
+from protodepth.report import bench as page
+from protodepth.report.results import about_run, plain
+from protodepth.runs import versions
+
+WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
+    "base": run_base,
+    "sequence": run_training,
+    "timing": run_timing,
+    "errors": run_errors,
+    "unseen": run_unseen,
+    "outside": run_outside,
+    "descriptors": run_descriptors,
+    "pictures": run_pictures,
+}
+PAUSE = 3.0  # seconds between looks at cells that other processes work on
+
+
+def bench(
+    names: Sequence[str], out: Path, options: Options, *, reporter: Reporter | None = None, command: str = ""
+) -> list[Path]:
+    """Run the experiments and write report.html, report.md and results.json into ``out``; returns their paths.
+
+    Everything is planned and checked before anything runs.  Cells that are finished are not repeated; cells that another process works on
+    are left to it and waited for.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    cells = plan(names, options)
+    claim(out, names, options)
+    store = Store(out)
+    failed = work(ordered(cells), store, reporter)
+    paths = write_report(out, command)
+    if failed:
+        lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
+        raise ProtoDepthError(f"{len(failed)} cell(s) failed, the others are in {paths[0]}:\n{lines}")
+    return paths
+
+
+def plan(names: Sequence[str], options: Options) -> list[Cell]:
+    """All cells of the experiments; unknown names and pairs that do not fit are errors here."""
+    chosen = [restricted(get(name), options) for name in names]
+    return [cell for experiment in chosen for cell in experiment.cells(experiment, Planner(options))]
+
+
+def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:
+    """What would run, and what is done: for ``--dry-run``."""
+    store, lines = Store(out), []
+    for cell in ordered(plan(names, options)):
+        lines.append(f"{'done   ' if store.done(cell) else 'to do  '} {cell.kind:<12} {cell.title}")
+    return lines
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+def claim(out: Path, names: Sequence[str], options: Options) -> None:
+    """An experiment in a folder has one configuration (data, budget, recipes); rows and seeds may be added."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file: give a folder for --out")
+    mark = out / "bench.json"
+    others = [p for p in out.iterdir() if not p.name.startswith(".bench.json.")] if out.is_dir() else []
+    if not mark.exists() and others:  # another process may be writing the mark just now, under a temporary name
+        raise CheckpointError(f"{out} is not empty and holds no bench: give another --out, nothing was overwritten")
+    if not mark.exists():
+        checkpoint.write_json(mark, {"kind": "bench", "format_version": 1})
+    for name in names:
+        experiment = restricted(get(name), options)
+        for sequence in experiment.sequences:
+            _claim_settings(out / "experiments" / name / f"{sequence}.json", experiment, sequence, options)
+        request = config.to_dict(options)
+        checkpoint.write_json(out / "experiments" / name / "requests" / f"{digest(request)[:16]}.json", request)
+
+
+def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: Options) -> None:
+    wanted = plain(shared_settings(replace(experiment, sequences=(sequence,)), options))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with holding(path.with_suffix(".lock")) as lock:  # without the lock another process writes the same at this moment
+        if lock is not None and not path.exists():
+            checkpoint.write_json(path, wanted)
+    while not path.exists():
+        time.sleep(0.05)
+    found = first_difference(checkpoint.read_json(path), wanted)
+    if found:
+        where, old, new = found
+        raise CheckpointError(
+            f"{path.parent.parent.parent} holds {experiment.name} with {where} = {old!r}, this command has {new!r}: give another --out, or the "
+            "same settings"
+        )
+
+
+def first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any] | None:
+    """The first setting in which two configurations differ.
+
+    >>> first_difference({"x": {"steps": 5}}, {"x": {"steps": 6}})
+    ('x.steps', 5, 6)
+    """
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys((*a, *b)):
+            found = first_difference(a.get(key), b.get(key), f"{where}.{key}" if where else str(key))
+            if found:
+                return found
+        return None
+    return None if a == b else (where, a, b)
+
+
+# --- work -------------------------------------------------------------------------------------------------------------
+
+
+def work(cells: Sequence[Cell], store: Store, reporter: Reporter, *, pause: float = PAUSE) -> dict[str, str]:
+    """Run every cell that is not done, needs first; returns what failed by title."""
+    failed: dict[str, str] = {}
+    lost: set[str] = set()  # keys of cells that failed, or need one that did
+    while True:
+        waiting = [c for c in cells if not store.done(c) and c.key not in lost]
+        if not waiting:
+            return failed
+        progress = False
+        for cell in waiting:
+            if any(need.key in lost for need in cell.needs):
+                lost.add(cell.key)
+                failed[cell.title] = "needs a cell that failed"
+                progress = True
+            elif all(store.done(need) for need in cell.needs):
+                done = sum(store.done(c) for c in cells)
+                try:
+                    progress |= attempt(cell, store, reporter, f"[{done + 1}/{len(cells)}]")
+                except ProtoDepthError as error:
+                    lost.add(cell.key)
+                    failed[cell.title], progress = str(error), True
+                    reporter.line(f"{cell.title}: {error}")
+        if not progress:
+            time.sleep(pause)
+
+
+def attempt(cell: Cell, store: Store, reporter: Reporter, count: str) -> bool:
+    """Run a cell unless another process holds it or has just finished it; whether it was run."""
+    with holding(store.lock_path(cell)) as lock:
+        if lock is None or store.done(cell):
+            return False
+        reporter.line(f"{count} {cell.kind} {cell.title}")
+        started = time.monotonic()
+        result = WORKERS[cell.kind](Job(cell, store, lock, reporter))
+        lock.check()
+        store.write(cell, result, wall_seconds=round(time.monotonic() - started, 1), versions=versions())
+    return True
+
+
+# --- report -----------------------------------------------------------------------------------------------------------
+
+
+def requests(out: Path, name: str) -> list[Options]:
+    """Everything that was ever asked of an experiment in this folder, in the order of the asking."""
+    paths = sorted((out / "experiments" / name / "requests").glob("*.json"), key=lambda p: p.stat().st_mtime)
+    return [config.from_dict(Options, checkpoint.read_json(path), str(path)) for path in paths]
+
+
+def write_report(out: Path, command: str = "") -> list[Path]:
+    """One report of all experiments of the folder, from the cells that are finished."""
+    store, parts = Store(out), []
+    for name in EXPERIMENTS:
+        asked = requests(out, name)
+        if not asked:
+            continue
+        cells = {c.key: c for options in asked for c in _planned_again(name, options)}
+        used = tuple(dict.fromkeys(s for options in asked for s in restricted(get(name), options).sequences))
+        experiment = replace(get(name), sequences=used)
+        parts.append(sections.build(experiment, list(cells.values()), store, paper=True))
+    seeds = sorted({s for name in EXPERIMENTS for options in requests(out, name) for s in options.seeds})
+    about = about_run(command, 0)
+    about["seed"] = ", ".join(str(s) for s in seeds)
+    return page.write(out, parts, about)
+
+
+def _planned_again(name: str, options: Options) -> list[Cell]:
+    """The cells of an earlier request; none if what it started from (a model, a folder of predictions) has gone since."""
+    try:
+        return plan([name], options)
+    except (ConfigError, CheckpointError):
+        return []
+
+
+def write_images(folder: Path, options: Options) -> int:
+    """The test images that ``foundation`` needs predictions for, as <frame>.png; returns how many."""
+    domain = open_domain(Planner(options).domains("indoor")[2])
+    for index in range(len(domain.test)):
+        frame = domain.test[index]
+        write_image(folder / f"{frame.name}.png", frame.image)
+    return len(domain.test)
+
+
+__all__ = ["bench", "overview", "plan", "write_images", "write_report"]

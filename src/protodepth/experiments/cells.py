@@ -1,0 +1,99 @@
+"""A cell is one unit of work with everything its result depends on; a store keeps the results of cells in a folder.
+
+The name of a cell's folder ends with the hash of its settings, so two configurations never meet in one folder, and experiments
+that need the same training share it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from protodepth import checkpoint
+from protodepth.errors import CheckpointError
+from protodepth.report.results import plain
+
+Kind = Literal["base", "sequence", "timing", "errors", "unseen", "outside", "descriptors", "pictures"]
+
+
+def digest(value: Any) -> str:
+    """Hash of JSON-able settings, whatever the order of their names."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """``label``: backbone, method, variant, seed, sequence ... for tables.  ``settings``: what the result depends on, JSON-able.
+
+    ``needs``: cells whose results this one starts from; their keys are part of its own.
+    """
+
+    kind: Kind
+    label: dict[str, Any]
+    settings: dict[str, Any]
+    needs: tuple["Cell", ...] = ()
+    where: str = ""  # a folder that holds what the cell would make; its content is in the settings, its place is not
+
+    @property
+    def title(self) -> str:
+        words = [str(v) for k, v in self.label.items() if k != "seed" and v not in ("", None)]
+        return " ".join([*words, *([f"seed {self.label['seed']}"] if "seed" in self.label else [])])
+
+    @property
+    def key(self) -> str:
+        words = [str(v) for v in self.label.values() if v not in ("", None)]
+        safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in "-".join(words))
+        return f"{safe[:60]}-{digest(self.identity())[:10]}"
+
+    def identity(self) -> dict[str, Any]:
+        return plain({"kind": self.kind, "settings": self.settings, "needs": [need.key for need in self.needs]})
+
+    def needed(self, kind: Kind) -> "Cell":
+        """The first of the needs of a kind."""
+        return next(need for need in self.needs if need.kind == kind)
+
+
+def ordered(cells: Iterable[Cell]) -> list[Cell]:
+    """Each cell once, after all that it needs."""
+    found: dict[str, Cell] = {}
+
+    def add(cell: Cell) -> None:
+        for need in cell.needs:
+            add(need)
+        found.setdefault(cell.key, cell)
+
+    for cell in cells:
+        add(cell)
+    return list(found.values())
+
+
+class Store:
+    """Results of cells in ``folder/cells/<kind>/<key>``: ``result.json`` is written last, and only it says that a cell is done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def place(self, cell: Cell) -> Path:
+        return self.folder / "cells" / cell.kind / cell.key
+
+    def lock_path(self, cell: Cell) -> Path:
+        return self.place(cell) / "lock"
+
+    def done(self, cell: Cell) -> bool:
+        return (self.place(cell) / "result.json").is_file()
+
+    def result(self, cell: Cell) -> dict[str, Any]:
+        """The stored result, after a check that it is this cell's."""
+        found = checkpoint.read_json(self.place(cell) / "result.json")
+        if found.get("identity") != cell.identity():
+            raise CheckpointError(f"{self.place(cell)} holds a result with other settings: give another --out")
+        return found["result"]
+
+    def write(self, cell: Cell, result: dict[str, Any], **about: Any) -> None:
+        document = {"identity": cell.identity(), "label": cell.label, **about, "result": result}
+        checkpoint.write_json(self.place(cell) / "result.json", plain(document))
+
+    def finished(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+        return ((cell, self.result(cell)) for cell in cells if self.done(cell))

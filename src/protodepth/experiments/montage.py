@@ -1,0 +1,80 @@
+"""The qualitative figure: one row for each method, with depth, error and both in a window on a thin thing."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageDraw, ImageFont
+
+from protodepth import figures
+from protodepth.metrics import depth_errors
+from protodepth.report.gallery import DEPTH_MAP, ERROR_MAP, span
+from protodepth.report.samples import Sample
+
+GAP, TEXT = 6, 18
+
+
+def montage(sample: Sample, box: Sequence[int]) -> bytes:
+    """PNG.  First row: image, sparse points, ground truth; then a row for each prediction."""
+    colours = span([sample])
+    top, bottom, left, right = box
+    height, width = sample.image.shape[:2]
+    factor = max(1, math.ceil(320 / width))
+    inside = factor * height / (bottom - top)
+
+    def picture(depth: np.ndarray) -> np.ndarray:
+        return figures.colorize(depth, colours.low, colours.high, DEPTH_MAP, scale=colours.scale)
+
+    def error(depth: np.ndarray) -> np.ndarray:
+        return figures.error_map(depth, sample.ground_truth, colours.error, ERROR_MAP)
+
+    def cut(full: np.ndarray) -> Pillow.Image:
+        part = Pillow.fromarray(np.ascontiguousarray(full[top:bottom, left:right]))
+        return part.resize((round((right - left) * inside), factor * height), Pillow.Resampling.NEAREST)
+
+    def whole(full: np.ndarray) -> Pillow.Image:
+        image = Pillow.fromarray(figures.enlarge(full, factor))
+        edges = [factor * v for v in (left, top, right, bottom)]
+        ImageDraw.Draw(image).rectangle([edges[0], edges[1], edges[2] - 1, edges[3] - 1], outline=(255, 255, 255))
+        return image
+
+    overlay = figures.sparse_overlay(sample.image, sample.sparse_depth, colours.low, colours.high, scale=colours.scale)
+    points = Pillow.fromarray(overlay).resize((factor * width, factor * height), Pillow.Resampling.NEAREST)
+    image, truth = figures.as_uint8(sample.image), picture(sample.ground_truth)
+    rows = [
+        (
+            "Image; sparse points; window of both",
+            [whole(image), points, cut(image), _cut_like(points, box, factor, cut(image))],
+        )
+    ]
+    rows.append(("Ground truth", [whole(truth), cut(truth)]))
+    for label, depth in sample.predictions.items():
+        mae = depth_errors(depth, sample.ground_truth, min_depth=sample.caps[0], max_depth=sample.caps[1])["mae"]
+        shown, wrong = picture(depth), error(depth)
+        rows.append((f"{label}: MAE {mae:.0f} mm", [whole(shown), whole(wrong), cut(shown), cut(wrong)]))
+    return _stack(
+        rows, f"depth {colours.low:.2g} to {colours.high:.3g} m ({colours.scale}), error 0 to {colours.error:g} m"
+    )
+
+
+def _cut_like(points: Pillow.Image, box: Sequence[int], factor: int, like: Pillow.Image) -> Pillow.Image:
+    top, bottom, left, right = (factor * v for v in box)
+    return points.crop((left, top, right, bottom)).resize(like.size, Pillow.Resampling.NEAREST)
+
+
+def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]], caption: str) -> bytes:
+    font = ImageFont.load_default(13)
+    width = max(sum(p.width + GAP for p in pictures) for _, pictures in rows) + GAP
+    height = sum(max(p.height for p in pictures) + TEXT + GAP for _, pictures in rows) + TEXT + GAP
+    canvas = Pillow.new("RGB", (width, height), "white")
+    draw, y = ImageDraw.Draw(canvas), GAP
+    for label, pictures in rows:
+        draw.text((GAP, y), label, fill="black", font=font)
+        x = GAP
+        for picture in pictures:
+            canvas.paste(picture, (x, y + TEXT))
+            x += picture.width + GAP
+        y += max(p.height for p in pictures) + TEXT + GAP
+    draw.text((GAP, y), caption, fill="black", font=font)
+    return figures.png(np.asarray(canvas))

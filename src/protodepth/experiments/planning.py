@@ -1,0 +1,212 @@
+"""From options to cells: which data, which base, which settings a training of the bench has."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import protodepth.backbones
+import protodepth.methods  # noqa: F401  (registers the methods)
+from protodepth import config, recipes, storage
+from protodepth.backbones.base import backbones
+from protodepth.checkpoint import read_json
+from protodepth.errors import ConfigError, UnknownNameError
+from protodepth.experiments.cells import Cell
+from protodepth.methods.base import methods
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import PrototypeConfig
+from protodepth.runs import BaseRecipe, SequenceRecipe
+from protodepth.types import Modality
+
+UNSEEN = {"indoor": "worlds:office", "outdoor": "worlds:garden", "mixed": "worlds:garden"}
+WORLD_FRAMES = (320, 32, 64)  # train, val and test of a world unless said otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a bench is asked to do.  Empty tuples: the experiment's own choice."""
+
+    sequences: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    bases: dict[str, str] = field(default_factory=dict)  # backbone -> model folder to start from
+    predictions: str = ""  # foundation: folder with an outside model's maps
+    outside: str = "outside model"  # foundation: its name
+    kind: str = "depth"  # foundation: depth | disparity
+    scale: str = "sparse"  # foundation: sparse | truth
+    # below: one value for a whole output folder
+    steps: int | None = None
+    base_steps: int | None = None
+    data: tuple[str, ...] = ()  # D1, D2, D3 and, for zero-shot, an unseen one
+    size: tuple[int, int] | None = None
+    frames: int | None = None
+    preset: str = "small"
+    tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone -> method -> {rate, settings}
+
+
+@cache
+def _network(backbone: str, preset: str) -> ProtoDepth:
+    """A network that nobody trains: its layers are asked for, and whether a method fits it."""
+    cls = backbones.get(backbone)
+    return ProtoDepth(cls.from_preset(preset if preset in cls.presets else next(iter(cls.presets))))
+
+
+def check_fit(method: str, backbone: str, preset: str) -> None:
+    """Unknown names and methods that do not fit a network are refused before anything runs."""
+    cls = methods.get(method)
+    known = backbones.get(backbone).presets
+    if backbone != "lite" and preset not in known:
+        raise UnknownNameError(f"preset of {backbone}", preset, known)
+    cls.check(_network(backbone, preset))
+
+
+def layers_without(backbone: str, preset: str, modality: Modality) -> tuple[str, ...]:
+    """The layers that get prototypes by default, without those of one modality (FUSED: without the bottleneck)."""
+    network = _network(backbone, preset).backbone
+    specs = [s for s in network.latent_specs if s.name in network.default_layers]
+    return tuple(s.name for s in specs if s.modality is not modality)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One method on one sequence.  ``changes``: to the method's settings (of ProtoDepth: to its prototypes)."""
+
+    sequence: str
+    backbone: str
+    method: str
+    seed: int = 0
+    variant: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    chosen: tuple[int, ...] = (0, 1, 2)  # which of the sequence's domains
+    curve: bool = False  # evaluate during training
+    split: str = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Builds cells for one set of options."""
+
+    options: Options
+
+    # --- data -----------------------------------------------------------------------------------------------------
+
+    def argument(self, text: str) -> str:
+        """A data argument with the size and the number of frames of the options, if it is a world."""
+        if not text.startswith("worlds:"):
+            return text
+        name, _, query = text.partition("?")
+        settings = dict(part.split("=", 1) for part in query.split("&") if part)
+        if self.options.size is not None:
+            settings["size"] = "x".join(str(n) for n in self.options.size)
+        if self.options.frames is not None:
+            shares = [max(2, self.options.frames * n // WORLD_FRAMES[0]) for n in WORLD_FRAMES[1:]]
+            settings |= {"train": str(self.options.frames), "val": str(shares[0]), "test": str(shares[1])}
+        return name + ("?" + "&".join(f"{k}={v}" for k, v in settings.items()) if settings else "")
+
+    def domains(self, sequence: str, chosen: Sequence[int] = (0, 1, 2)) -> tuple[str, ...]:
+        given = self.options.data[:3]
+        if given and len(given) < 3:
+            raise ConfigError(f"--data was given {len(given)} time(s): a sequence has three domains, D1 to D3")
+        every = given or recipes.SEQUENCES[sequence]().domains
+        return tuple(self.argument(every[i]) for i in chosen)
+
+    def unseen(self, sequence: str) -> str:
+        given = self.options.data
+        return self.argument(given[3] if len(given) > 3 else UNSEEN[sequence])
+
+    # --- bases ----------------------------------------------------------------------------------------------------
+
+    def base(self, sequence: str, backbone: str) -> Cell:
+        """The network that a sequence starts from: given, bundled, or trained by the bench."""
+        start, label = recipes.SEQUENCES[sequence]().start, {"start": sequence, "backbone": backbone}
+        folder = self.options.bases.get(backbone)
+        own = self.options.base_steps is not None or bool(self.options.data)
+        if folder is None and backbone == "lite" and not own and start in storage.bundled():
+            folder = start
+        if folder is not None:
+            return _given_base(folder, backbone, label)
+        recipe = self.base_recipe(start, backbone)
+        settings: dict[str, Any] = {"recipe": config.to_dict(recipe)}
+        if backbone == "fusionnet":
+            settings["scaffold"] = self.argument(f"worlds:{recipes.SCAFFOLDS[start]}")
+        return Cell(kind="base", label=label, settings=settings)
+
+    def base_recipe(self, start: str, backbone: str) -> BaseRecipe:
+        recipe = recipes.base_for(start, backbone, self.options.preset)
+        changes: dict[str, Any] = {"data": self.argument(recipe.data)}
+        if self.options.data:
+            changes["data"] = self.argument(self.options.data[0])
+            if not changes["data"].startswith("worlds:"):  # poses may be missing: a pose network learns beside
+                changes |= {"pose": True, "objective": dataclasses.replace(recipe.objective, learn_pose=True)}
+        if self.options.base_steps is not None:
+            changes["schedule"] = dataclasses.replace(recipe.schedule, steps=self.options.base_steps)
+        return dataclasses.replace(recipe, **changes)
+
+    # --- trainings ------------------------------------------------------------------------------------------------
+
+    def recipe(self, sequence: str, chosen: Sequence[int] = (0, 1, 2)) -> SequenceRecipe:
+        """The recipe of a sequence for this bench, without what belongs to one method, network or seed."""
+        recipe = recipes.SEQUENCES[sequence]()
+        steps = self.options.steps or recipe.schedule.steps
+        schedule = dataclasses.replace(recipe.schedule, steps=steps)
+        return dataclasses.replace(recipe, domains=self.domains(sequence, chosen), schedule=schedule)
+
+    def training(self, row: Training) -> Cell:
+        """The cell of one method on one sequence."""
+        check_fit(row.method, row.backbone, self.options.preset)
+        base, recipe = self.base(row.sequence, row.backbone), self.recipe(row.sequence, row.chosen)
+        every = max(1, recipe.schedule.steps // 10) if row.curve else 0
+        recipe = dataclasses.replace(recipe, start=base.key, seed=row.seed, curve_every=every)
+        recipe = self.of_method(recipe, row.backbone, row.method, row.changes)
+        settings = {"recipe": config.to_dict(recipe), "method": row.method, "split": row.split}
+        names = ("sequence", "backbone", "method", "variant", "seed")
+        label = {name: getattr(row, name) for name in names}
+        return Cell(kind="sequence", label=label, settings=settings, needs=(base,))
+
+    def of_method(
+        self, recipe: SequenceRecipe, backbone: str, method: str, changes: Mapping[str, Any]
+    ) -> SequenceRecipe:
+        """Only this method's rate and settings: to tune one method leaves the cells of the others alone."""
+        tuned = self.options.tuned.get(recipe.name, {}).get(backbone, {}).get(method, {})
+        rate = tuned.get("rate", recipe.rates.get(method))
+        settings = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
+        kind = methods.get(method).Config
+        if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
+            settings.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread
+        prototypes = recipe.prototypes
+        if method == "protodepth":
+            values = {**config.to_dict(prototypes), **settings}
+            prototypes, settings = config.from_dict(PrototypeConfig, values, "settings of protodepth"), {}
+        return dataclasses.replace(
+            recipe,
+            rates={} if rate is None else {method: rate},
+            settings={method: settings} if settings else {},
+            prototypes=prototypes,
+        )
+
+
+def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
+    place = storage.resolve(folder)
+    meta = read_json(place / "config.json")
+    if meta.get("backbone") != backbone:
+        raise ConfigError(f"--base {backbone}={folder}: that model's network is {meta.get('backbone')!r}")
+    settings = {"given": {"sha256": meta.get("sha256"), "network": meta.get("backbone_config")}}
+    return Cell(kind="base", label=label, settings=settings, where=str(place.resolve()))
+
+
+def read_tuned(path: Path | None) -> dict[str, Any]:
+    """Hyper-parameters that ``protodepth tune`` wrote: sequence -> backbone -> method -> {rate, settings}."""
+    if path is None:
+        return {}
+    values = config.read_values(path)
+    for sequence, networks in values.items():
+        if sequence not in recipes.SEQUENCES:
+            raise UnknownNameError(f"sequence in {path}", sequence, recipes.SEQUENCES)
+        for backbone, rows in networks.items():
+            backbones.get(backbone)
+            for method in rows:
+                methods.get(method)
+    return values

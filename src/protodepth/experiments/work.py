@@ -1,0 +1,259 @@
+"""What a cell does: train a base, train a method on a sequence, measure its speed, evaluate a predictor."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from protodepth import checkpoint, config
+from protodepth.backbones.base import Backbone, count_parameters
+from protodepth.backbones.fusionnet import FusionNet, supervised_loss
+from protodepth.classical import completions
+from protodepth.data.augment import AugmentConfig, augment, generator
+from protodepth.data.base import Domain, collate
+from protodepth.data.open import open_domain
+from protodepth.errors import DataError
+from protodepth.experiments.cells import Cell, Store
+from protodepth.experiments.locks import Lock
+from protodepth.methods.base import Method
+from protodepth.methods.protodepth import describe
+from protodepth.metrics import METRICS
+from protodepth.model import ProtoDepth
+from protodepth.progress import Reporter
+from protodepth.protocol import SequenceResult, evaluate, run_sequence
+from protodepth.report.results import about_run, results_document
+from protodepth.runs import BaseRecipe, SequenceRecipe, build_method, open_domains, train_base
+from protodepth.training import JsonLines, Log, Progress, fit
+from protodepth.types import Batch, BatchPrediction
+
+TIMED_STEPS = 40  # of which the first fifth is not counted
+CHECK_EVERY = 25  # steps between looks at the lock and lines of the log
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A cell that this process works on, and where."""
+
+    cell: Cell
+    store: Store
+    lock: Lock
+    reporter: Reporter
+
+    @property
+    def place(self) -> Path:
+        return self.store.place(self.cell)
+
+    def log(self, advance: Callable[[int], None]) -> Log:
+        """Shows progress, writes the loss now and then, and stops when another process has taken over."""
+        lines, done = JsonLines(self.place / "log.jsonl"), [0]
+
+        def each(step: int, record: dict[str, float]) -> None:
+            done[0] += 1
+            advance(done[0])
+            if step % CHECK_EVERY == 0:
+                lines(step, record)
+                self.lock.check()
+
+        return each
+
+
+# --- bases ------------------------------------------------------------------------------------------------------------
+
+
+def base_folder(store: Store, base: Cell) -> Path:
+    return Path(base.where) if base.where else store.place(base) / "model"
+
+
+def run_base(job: Job) -> dict[str, Any]:
+    """Train a base network, or take note of a given one."""
+    folder, settings = base_folder(job.store, job.cell), job.cell.settings
+    started = time.monotonic()
+    if "given" not in settings and not (folder / "config.json").exists():
+        recipe = config.from_dict(BaseRecipe, settings["recipe"], "recipe of a base")
+
+        def prepare(network: Backbone) -> None:
+            if isinstance(network, FusionNet):
+                train_scaffold(network, open_domain(settings["scaffold"]), recipe)
+
+        with job.reporter.bar(job.cell.title, recipe.schedule.steps) as advance:
+            model = train_base(recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare)
+        model.save_pretrained(folder, notes=settings)
+        shutil.rmtree(job.place / "state", ignore_errors=True)
+    model = ProtoDepth.from_pretrained(folder)
+    about = {"parameters": count_parameters(model.backbone), "domains": list(model.domains)}
+    return {**about, "seconds": time.monotonic() - started}
+
+
+def train_scaffold(network: FusionNet, domain: Domain, recipe: BaseRecipe) -> None:
+    """ScaffNet learns dense from sparse depth with ground truth on a synthetic world that is not in the sequence, as the published
+    one does on SceneNet or Virtual KITTI.  It sees no image, and it is frozen ever after.
+    """
+    scaffnet, batch_size = network.scaffnet, 4
+    for parameter in scaffnet.parameters():
+        parameter.requires_grad = True
+    scaffnet.train()
+    optimiser = torch.optim.Adam(scaffnet.parameters(), lr=2e-3)
+    hide = AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6))
+    for step in range(recipe.schedule.steps // 2):
+        chosen = np.random.default_rng((recipe.seed, step)).integers(len(domain.train), size=batch_size)
+        batch = collate([domain.train[int(i)] for i in chosen], ground_truth=True)
+        view = augment(batch.without_ground_truth(), hide, generator(recipe.seed, step)).batch
+        if batch.ground_truth is None:
+            raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
+        optimiser.zero_grad()
+        supervised_loss(scaffnet(view), batch.ground_truth).backward()  # type: ignore[no-untyped-call]
+        for group in optimiser.param_groups:
+            group["lr"] = 2e-3 * replace(recipe.schedule, steps=max(1, recipe.schedule.steps // 2)).factor(step)
+        optimiser.step()
+    scaffnet.eval().requires_grad_(False)
+
+
+# --- sequences --------------------------------------------------------------------------------------------------------
+
+
+def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
+    """The base of a training; it gets a descriptor of D_1 if it has none of that name."""
+    model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base")))
+    if domains[0].name not in model.domains:
+        describe(model, domains[0].name, domains[0].train)
+    return model
+
+
+def run_training(job: Job) -> dict[str, Any]:
+    """A method on a sequence: its results, and its state after every stage for those who want to look again."""
+    recipe, name = sequence_recipe(job.cell), job.cell.settings["method"]
+    domains = open_domains(recipe)
+    method = build_method(name, load_start(job.store, job.cell, domains), recipe)
+    schedule = replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
+    stages: dict[str, str] = {}
+    resumed = (job.place / "state").exists()
+    with job.reporter.bar(job.cell.title, schedule.steps * (len(domains) - 1)) as advance:
+        log = job.log(advance)
+
+        def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+            place = job.place / "state" / f"{learner.name}-{domain.name}"
+            progress = fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
+            if learner is method:
+                stages[domain.name] = checkpoint.write_tensors(_stage_file(job.place, domain.name), method.state())
+            return progress
+
+        result = run_sequence(
+            method, domains, fit_domain, curve_every=recipe.curve_every, split=job.cell.settings["split"]
+        )
+    check_settings_agree(result)
+    about = about_run("", recipe.seed, resumed=resumed, threads=torch.get_num_threads())
+    document = results_document([result], seconds=sum(result.seconds), about=about)
+    document |= {
+        "stages": stages,
+        "record": result.record,
+        "parameters": count_parameters(method.backbone),
+        "overhead": method.model.overhead().percent if name == "protodepth" else {},
+    }
+    shutil.rmtree(job.place / "state", ignore_errors=True)
+    return document
+
+
+def sequence_recipe(cell: Cell) -> SequenceRecipe:
+    return config.from_dict(SequenceRecipe, cell.settings["recipe"], "recipe of a sequence")
+
+
+def _stage_file(place: Path, domain: str) -> Path:
+    return place / "stages" / f"{domain}.safetensors"
+
+
+def check_settings_agree(result: SequenceResult) -> None:
+    """A method with one network has the same numbers whether it is told the domain or not."""
+    if result.method == "protodepth":
+        return
+    for metric in METRICS:
+        told, not_told = result.incremental.matrices[metric].values, result.agnostic.matrices[metric].values
+        if not np.array_equal(told, not_told, equal_nan=True):
+            raise DataError(
+                f"{result.method} gave other numbers without the domain's name ({metric}): its predict must not depend on it, or be "
+                "deterministic"
+            )
+
+
+def load_stage(store: Store, cell: Cell, domains: list[Domain], name: str) -> Method:
+    """The method of a finished training as it was after the domain ``name``."""
+    method = build_method(cell.settings["method"], load_start(store, cell, domains), sequence_recipe(cell))
+    method.prepare(domains)
+    sha256 = store.result(cell)["stages"][name]
+    method.load_state(checkpoint.read_tensors(_stage_file(store.place(cell), name), sha256))
+    method.train(False)
+    return method
+
+
+# --- speed and floors -------------------------------------------------------------------------------------------------
+
+
+def run_timing(job: Job) -> dict[str, Any]:
+    """Seconds of a training step (median and quartiles) on each later domain, and of what a method does between domains."""
+    recipe, name = sequence_recipe(job.cell), job.cell.settings["method"]
+    domains = open_domains(recipe)
+    method = build_method(name, load_start(job.store, job.cell, domains), recipe)
+    steps = int(job.cell.settings["timed_steps"])
+    schedule = replace(recipe.schedule, steps=steps, save_every=steps + 1)
+    stamps: list[float] = []
+
+    def quiet_fit(other: Method, domain: Domain, /) -> None:
+        fit(other, domain, schedule, seed=recipe.seed)
+
+    rows = []
+    method.prepare(domains)
+    method.end_domain(domains[0])
+    for domain in domains[1:]:
+        stamps.clear()
+        begun = time.monotonic()
+        method.begin_domain(domain, quiet_fit)
+        before = time.monotonic() - begun
+        fit(method, domain, schedule, seed=recipe.seed, log=lambda step, record: stamps.append(time.monotonic()))
+        begun = time.monotonic()
+        method.end_domain(domain)
+        quartiles = np.percentile(np.diff(stamps)[max(1, steps // 5) :], [25, 50, 75])
+        epoch = len(domain.train) / recipe.schedule.batch_size
+        rows.append(
+            {
+                "domain": domain.name,
+                "step_seconds": quartiles,
+                "epoch_minutes": quartiles[1] * epoch / 60,
+                "between_seconds": before + time.monotonic() - begun,
+            }
+        )
+    return {"domains": rows, "threads": torch.get_num_threads(), "about": about_run("", recipe.seed)}
+
+
+def run_errors(job: Job) -> dict[str, Any]:
+    """Errors of a classical completion or of a base network on the test frames of one domain."""
+    domain, name = open_domain(job.cell.settings["data"]), job.cell.settings["predictor"]
+    if name in completions.names():
+        complete = completions.get(name)
+
+        def predict(batch: Batch) -> BatchPrediction:
+            maps = np.stack([complete(z) for z in batch.sparse_depth[:, 0].numpy()])[:, None]
+            return plain_prediction(torch.from_numpy(maps.astype(np.float32)))
+    else:
+        model = ProtoDepth.from_pretrained(base_folder(job.store, job.cell.needed("base")))
+
+        def predict(batch: Batch) -> BatchPrediction:
+            return model.predict_batch(batch, "base")
+
+    started = time.monotonic()
+    found = evaluate(predict, domain.test, domain.rules)
+    return {
+        "domain": domain.name,
+        "errors": found.mean,
+        "frames": len(found.images),
+        "seconds": time.monotonic() - started,
+    }
+
+
+def plain_prediction(depth: torch.Tensor) -> BatchPrediction:
+    """Depth maps that no network of ours made."""
+    names = ("outside",) * len(depth)
+    return BatchPrediction(depth=depth, domains=names, similarity=None, names=(), descriptor=torch.zeros(len(depth), 1))
