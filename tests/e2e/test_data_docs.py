@@ -30,7 +30,7 @@ def test_the_five_commands_take_a_recording_to_a_point_cloud(
     assert run(shlex.split(example.group(1))) == 0
     assert len(commands()) == 5
     for words in commands():
-        extra = ["--model", "tiny", "--steps", "3"] if words[0] == "adapt" else []
+        extra = ["--model", "tiny", "--steps", "3", "--force"] if words[0] == "adapt" else []
         assert run([*words, *extra]) == 0, capsys.readouterr().err
     assert (tmp_path / "preview.png").exists()
     assert (tmp_path / "result" / "cloud.ply").stat().st_size > 1000

@@ -67,7 +67,7 @@ def test_the_unit_of_a_real_recording_is_found_without_being_told(name: str, tmp
 
 
 def test_adapting_runs_on_a_real_recording_and_leaves_the_base_alone(tmp_path: Path) -> None:
-    folder = copied("hololens", tmp_path / "hololens")
+    folder = copied("hololens", tmp_path / "hololens", frames=24)
     model = tiny_model()
     model.add_domain("room", base=True)
     frame = load_recording(folder).test[0]

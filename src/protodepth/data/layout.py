@@ -56,14 +56,19 @@ def read_settings(folder: Path, **given: Any) -> Settings:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"{path} is not valid TOML ({error})") from None
+    return make_settings({**values, **{k: v for k, v in given.items() if v is not None}}, str(path))
+
+
+def make_settings(values: dict[str, Any], where: str) -> Settings:
+    """Settings from plain values; a wrong field is an error that names it and lists the fields."""
     try:
-        return Settings(**{**values, **{k: v for k, v in given.items() if v is not None}})
+        return Settings(**values)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         known = ", ".join(Settings.__dataclass_fields__)
         name = ".".join(str(p) for p in first["loc"])
         said = f"{name!r} {first['msg'].lower()}, got {first['input']!r}"
-        raise DataError(f"{path}: {said}; the fields are: {known}") from None
+        raise DataError(f"{where}: {said}; the fields are: {known}") from None
 
 
 @dataclass(frozen=True, slots=True)

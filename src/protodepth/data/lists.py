@@ -122,8 +122,10 @@ def remapped(path: str, remap: dict[str, str]) -> str:
 
 
 def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
-    """One entry a line.  A picture three times as wide as its depth map holds three frames side by side."""
+    """One entry a line.  If the first picture is three times as wide as its depth map, all hold three frames side by side."""
     calibrations: dict[str, list[float]] = {}
+    first = [remapped(part.columns[c][0], remap) for c in ("image", "sparse_depth") if part.columns[c]]
+    triplet = bool(first) and _is_triplet(base / first[0], base / first[1])
     for i in range(len(part.columns["image"])):
         row = {column: remapped(rows[i], remap) for column, rows in part.columns.items()}
         K = row["intrinsics"]
@@ -133,7 +135,7 @@ def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
         entry["sparse"] = row["sparse_depth"]
         if "ground_truth" in row:
             entry["truth"] = row["ground_truth"]
-        if _is_triplet(base / row["image"], base / row["sparse_depth"]):
+        if triplet:
             entry["triplet"] = True
         yield entry
 

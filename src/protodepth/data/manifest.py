@@ -87,7 +87,7 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float) -> Do
     return Domain(name=scan.name, rules=scan.rules, identity=identity, **parts)
 
 
-scans: Registry[Callable[..., Scan]] = Registry("dataset")
+scans: Registry[Callable[..., Scan]] = Registry("dataset_scan")
 
 
 def register_scan(name: str) -> Callable[[Callable[..., Scan]], Callable[..., Scan]]:
@@ -204,11 +204,15 @@ def prepare(
 
 
 def _scan_function(dataset: str) -> Callable[..., Scan]:
-    from protodepth.data.open import BUILT_IN
+    from protodepth.data.open import BUILT_IN, dataset_names
 
     if dataset in BUILT_IN:
         importlib.import_module(BUILT_IN[dataset])
-    return scans.get(dataset)
+    if dataset in scans.names():
+        return scans.get(dataset)
+    if dataset in dataset_names():
+        raise DataError(f"{dataset} needs no preparing: give it to the other commands as it is")
+    raise UnknownNameError("dataset", dataset, dataset_names())
 
 
 def _request(scan: Scan) -> dict[str, Any]:

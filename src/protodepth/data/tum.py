@@ -10,7 +10,7 @@ import numpy as np
 
 from protodepth.data import cameras
 from protodepth.data.base import Domain, datasets
-from protodepth.data.layout import Layout, Settings
+from protodepth.data.layout import Layout, make_settings
 from protodepth.data.recording import Recording
 from protodepth.errors import DataError
 
@@ -111,5 +111,6 @@ def load_tum(argument: str, *, intrinsics: str | None = None, sampler: str | Non
     """``tum:/path/to/rgbd_dataset_freiburg1_xyz``; other options are fields of a recording's Settings."""
     folder = Path(argument)
     given = {k: v for k, v in options.items() if v is not None}
-    settings = Settings(**{"name": folder.resolve().name, "depth_unit": "tum", "sample": sampler, **given})
+    values = {"name": folder.resolve().name, "depth_unit": "tum", "sample": sampler, **given}
+    settings = make_settings(values, f"tum:{argument}")
     return Recording.from_layout(tum_layout(folder, intrinsics), settings).domain()

@@ -1,0 +1,65 @@
+"""The samplers of the published preparations."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protodepth.data import frames
+from protodepth.data.sampling import harris_response, luminance, parse_sampler
+from protodepth.errors import DataError, UnknownNameError
+
+
+@pytest.fixture(scope="module")
+def image() -> np.ndarray:
+    """Dark squares on grey: corners and straight edges are both there."""
+    picture = np.full((160, 200, 3), 120, np.uint8)
+    for y in range(20, 140, 40):
+        for x in range(20, 180, 40):
+            picture[y : y + 20, x : x + 20] = 30
+    return picture
+
+
+def test_harris_uncle_takes_edges_and_harris_takes_corners(image: np.ndarray) -> None:
+    pytest.importorskip("cv2")
+    pytest.importorskip("sklearn")
+    depth = np.full(image.shape[:2], 3.0, np.float32)
+    strength = harris_response(luminance(image), sigma=2.0)
+    corners = parse_sampler("harris:40")(image, depth, 0) > 0
+    assert (strength[corners] > 0).mean() > 0.9
+    # the published order is of the whole picture: its first points are edges, so with depth only there they are what is left
+    edges = np.where(strength < 0.2 * strength.min(), depth, 0)
+    published = parse_sampler("harris_uncle:40")(image, edges, 0) > 0
+    assert published.sum() > 3
+    assert (strength[published] < 0).all()
+
+
+def test_fast_keeps_the_count_has_depth_and_follows_the_seed(image: np.ndarray) -> None:
+    pytest.importorskip("cv2")
+    noisy = (image.astype(int) + np.random.default_rng(0).integers(-9, 9, image.shape)).astype(np.uint8)
+    depth = np.full(image.shape[:2], 2.5, np.float32)
+    depth[:, :100] = 0
+    one, again, other = (parse_sampler("fast:150")(noisy, depth, seed) for seed in (1, 1, 2))
+    assert (one > 0).sum() == 150
+    assert not one[:, :100].any()
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_a_scan_pattern_is_drawn_by_the_seed_from_a_folder(tmp_path: Path, image: np.ndarray) -> None:
+    for i in range(5):
+        scan = np.zeros((16, 20))
+        scan[3 * i, 4 * i] = 5
+        frames.write_depth(tmp_path / f"{i}.png", scan)
+    depth = np.full(image.shape[:2], 7.0, np.float32)
+    sampler = parse_sampler(f"lidar_pattern:{tmp_path}")
+    places = {tuple(np.argwhere(sampler(image, depth, seed) > 0)[0].tolist()) for seed in range(30)}
+    assert places <= {(30 * i, 40 * i) for i in range(5)}
+    assert len(places) > 2
+    with pytest.raises(DataError, match="no PNG files"):
+        parse_sampler(f"lidar_pattern:{tmp_path / 'empty'}")
+
+
+def test_an_unknown_sampler_lists_the_choices() -> None:
+    with pytest.raises(UnknownNameError, match=r"harris_uncle.*scan_lines.*lidar_pattern"):
+        parse_sampler("orb:100")
