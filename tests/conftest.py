@@ -6,9 +6,10 @@ from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-# The shapes in the annotations are checked while tests run, and free in production.
-CHECKED = ("prototypes", "descriptors", "geometry", "losses", "metrics", "arrays", "model", "data.augment")
-install_import_hook([f"protodepth.{name}" for name in CHECKED], "beartype.beartype")
+# The shapes in the annotations are checked while tests run, and free in production.  Modules at the borders (arrays, metrics) check
+# what users give by themselves.
+CHECKED = ("prototypes", "descriptors", "model", "geometry", "losses", "data.augment")
+install_import_hook([f"protodepth.{name}" for name in CHECKED], "shapes.check")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -49,7 +49,7 @@ def ssim_distance(a: Image, b: Image) -> Tensor:
     return ((1 - ssim(a, b)) / 2).clamp(0, 1)
 
 
-def reflected(a: Image) -> Image:
+def reflected(a: Image) -> Float[Tensor, "b 3 h+2 w+2"]:
     return F.pad(a, (1, 1, 1, 1), mode="reflect")
 
 

@@ -260,9 +260,10 @@ def operations(monkeypatch: pytest.MonkeyPatch, save: Callable[[], None]) -> int
 def test_a_disk_that_fails_at_any_operation_keeps_the_old_model_and_leaves_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new, batch = tiny_model(), tiny_model(seed=2), random_batch(1)
+    old, new = tiny_model(), tiny_model(seed=2)
     for m in (old, new):
         m.add_domain("d")
+    prints = old.fingerprint(), new.fingerprint()
     old.save_pretrained(tmp_path / "m")
     total = operations(monkeypatch, lambda: new.save_pretrained(tmp_path / "count"))
     assert total > 12
@@ -274,11 +275,11 @@ def test_a_disk_that_fails_at_any_operation_keeps_the_old_model_and_leaves_no_li
                 failed = False
             except OSError:
                 failed = True
-        found = ProtoDepth.from_pretrained(tmp_path / "m")
-        assert same(found, old, batch) or same(found, new, batch)
+        found = ProtoDepth.from_pretrained(tmp_path / "m").fingerprint()
+        assert found in prints
         assert stray(tmp_path) == []
         if failed and n < total:
-            assert same(found, old, batch), f"operation {n} of {total}"
+            assert found == prints[0], f"operation {n} of {total}"
         if not failed:
             old.save_pretrained(tmp_path / "m")
 

@@ -1,0 +1,198 @@
+"""run_sequence: both matrices from one run, by a method whose answers are known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import tiny_model
+from protodepth.data.base import Domain, EvalRules, Frame
+from protodepth.errors import DataError
+from protodepth.losses import Objective, ObjectiveConfig
+from protodepth.methods.base import Method, build
+from protodepth.methods.protodepth import describe
+from protodepth.protocol import SequenceResult, evaluate, groups, run_sequence
+from protodepth.training import Progress, Schedule, fit
+from protodepth.types import Batch, BatchPrediction
+
+RULES = EvalRules(min_depth=0.2, max_depth=5.0)
+
+
+def frame(truth: float, shape: tuple[int, int] = (8, 8), name: str = "") -> Frame:
+    depth = np.full(shape, truth, np.float32)
+    return Frame(
+        image=np.zeros((*shape, 3), np.uint8), sparse_depth=depth, intrinsics=np.eye(3), ground_truth=depth, name=name
+    )
+
+
+def toy(name: str, truth: float) -> Domain:
+    frames = [frame(truth, name=f"{name}{n}") for n in range(3)]
+    return Domain(name=name, train=frames, val=frames[:1], test=frames, rules=RULES)
+
+
+def constant(value: float, domain: str = "x") -> Callable[[Batch], BatchPrediction]:
+    def predict(batch: Batch) -> BatchPrediction:
+        depth = torch.full_like(batch.sparse_depth, value)
+        return BatchPrediction(
+            depth=depth,
+            domains=(domain,) * len(batch),
+            similarity=None,
+            names=(),
+            descriptor=torch.zeros(len(batch), 2),
+        )
+
+    return predict
+
+
+def test_evaluation_sees_no_ground_truth_and_reports_every_image_in_order() -> None:
+    seen: list[Batch] = []
+
+    def predict(batch: Batch) -> BatchPrediction:
+        seen.append(batch)
+        return constant(2.0)(batch)
+
+    frames = [frame(1.0, name="a"), frame(4.0, name="b"), frame(9.0, name="c"), frame(1.5, (8, 12), name="d")]
+    result = evaluate(predict, frames, RULES, batch_size=2)
+    assert [len(b) for b in seen] == [2, 1, 1]
+    assert all(b.ground_truth is None for b in seen)
+    assert [row["name"] for row in result.images] == ["a", "b", "c", "d"]
+    assert [row["mae"] for row in result.images] == pytest.approx([1000, 2000, np.nan, 500], nan_ok=True)
+    assert result.mean["mae"] == pytest.approx(3500 / 3)
+    assert result.images[0]["points"] == 64
+
+
+def test_frames_are_grouped_by_size_and_keep_their_order() -> None:
+    frames = [frame(1.0, shape, str(n)) for n, shape in enumerate([(8, 8), (8, 8), (8, 9), (8, 8), (8, 8), (8, 8)])]
+    found = [[f.name for f in g] for g in groups(frames, 2)]
+    assert found == [["0", "1"], ["2"], ["3", "4"], ["5"]]
+
+
+def test_evaluation_needs_frames_with_ground_truth() -> None:
+    with pytest.raises(DataError, match="no ground truth"):
+        evaluate(constant(1.0), [replace(frame(1.0), ground_truth=None)], RULES)
+    with pytest.raises(DataError, match="no frames"):
+        evaluate(constant(1.0), [], RULES)
+
+
+class Scripted(Method):
+    """Predicts 1 m plus a tenth for each domain learned so far if the domain is given, plus two tenths if not."""
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        model = tiny_model()
+        super().__init__(model, Objective(ObjectiveConfig()), None)
+        self.calls: list[tuple[str, str]] = []
+        self.learned: list[str] = []
+
+    def begin_domain(self, domain: Domain, fit: Any) -> None:
+        self.calls.append(("begin", domain.name))
+
+    def end_domain(self, domain: Domain) -> None:
+        self.calls.append(("end", domain.name))
+        self.learned.append(domain.name)
+
+    def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
+        n = len(self.learned)
+        return constant(1 + n * (0.1 if domain is not None else 0.2), self.learned[-1])(batch)
+
+
+def scripted_fit(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+    method.calls.append(("fit", domain.name))
+    for step in range(1, 5):
+        if each_step is not None:
+            each_step(step)
+    return Progress(steps=4, skipped=1)
+
+
+def run(**options: Any) -> tuple[SequenceResult, Scripted]:
+    method = Scripted()
+    domains = [toy(name, 1.0) for name in ("a", "b", "c")]
+    return run_sequence(method, domains, scripted_fit, **options), method
+
+
+def test_row_k_holds_the_errors_on_every_domain_after_domain_k_in_both_settings() -> None:
+    result, method = run()
+    np.testing.assert_allclose(
+        result.incremental.matrices["mae"].values, np.repeat([[100], [200], [300]], 3, 1), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        result.agnostic.matrices["mae"].values, np.repeat([[200], [400], [600]], 3, 1), rtol=1e-5
+    )
+    assert method.calls == [
+        ("end", "a"),
+        ("begin", "b"), ("fit", "b"), ("end", "b"),
+        ("begin", "c"), ("fit", "c"), ("end", "c"),
+    ]  # fmt: skip
+    assert result.domains == ("a", "b", "c")
+    assert result.skipped == 2
+    assert len(result.seconds) == 2
+
+
+def test_a_sequence_from_scratch_also_learns_the_first_domain() -> None:
+    _, method = run(pretrained=False)
+    assert [c for c in method.calls if c[0] == "fit"] == [("fit", "a"), ("fit", "b"), ("fit", "c")]
+
+
+def test_the_curve_has_every_seen_domain_in_both_settings_before_and_during_each_stage() -> None:
+    result, _ = run(curve_every=2)
+    found = {(p["stage"], p["step"], p["domain"], p["setting"]) for p in result.curves}
+    both = ("incremental", "agnostic")
+    expected = {(1, 0, "a", s) for s in both} | {(1, n, d, s) for n in (2, 4) for d in "ab" for s in both}
+    expected |= {(2, 0, d, s) for d in "ab" for s in both} | {(2, n, d, s) for n in (2, 4) for d in "abc" for s in both}
+    assert found == expected
+    assert all("mae" in p for p in result.curves)
+
+
+def test_the_confusion_counts_test_frames_after_the_last_stage() -> None:
+    result, _ = run()
+    assert result.chosen_names == ("c",)
+    assert result.confusion is not None
+    assert result.confusion.tolist() == [[3], [3], [3]]
+    assert result.selection_accuracy == pytest.approx(1 / 3)
+
+
+def test_prototypes_forget_nothing_and_finetuning_does(room: Domain, warehouse: Domain, corridor: Domain) -> None:
+    domains, schedule = [room, warehouse, corridor], Schedule(steps=4, rate=2e-2)
+    start = tiny_model()
+    describe(start, "room", room.train)
+    saved = {k: v.clone() for k, v in start.state_dict().items()}
+    results = {}
+    for name in ("pretrained", "finetune", "protodepth"):
+        model = tiny_model()
+        describe(model, "room", room.train)
+        objective = Objective(ObjectiveConfig(reduction="relative"), max_depth=8.0)
+        method = build(name, model, objective, model.config if name == "protodepth" else None)
+
+        def learn(method: Method, domain: Domain, each: Any) -> Progress:
+            return fit(method, domain, schedule, seed=0, each_step=each)
+
+        results[name] = run_sequence(method, domains, learn)
+        if name != "finetune":
+            assert all(torch.equal(v, model.state_dict()[k]) for k, v in saved.items())
+    zero = {"mae": 0.0, "rmse": 0.0, "imae": 0.0, "irmse": 0.0}
+    assert results["protodepth"].incremental.summary()["forgetting"] == zero  # exactly
+    assert results["pretrained"].incremental.summary()["forgetting"] == zero
+    assert abs(results["finetune"].incremental.summary()["forgetting"]["mae"]) > 1e-3
+    ours, frozen = (results[n].incremental.matrices["mae"].values for n in ("protodepth", "pretrained"))
+    assert ours[0].tolist() == frozen[0].tolist()  # before anything is learned, and zero-shot
+    assert all(ours[k, k] != frozen[k, k] for k in (1, 2))
+    assert results["finetune"].confusion is None
+    assert results["protodepth"].confusion is not None
+    assert results["protodepth"].confusion.sum() == 9
+    assert results["protodepth"].extra_parameters == sum(model.overhead().domains.values()) + 3 * 12
+
+
+def test_the_base_descriptor_is_the_mean_direction_of_its_frames(room: Domain) -> None:
+    model = tiny_model()
+    describe(model, "room", room.train)
+    from protodepth.data.base import collate
+
+    s = torch.cat([model.predict_batch(collate([room.train[n]]), "base").descriptor for n in range(6)]).double().numpy()
+    expected = (s / np.linalg.norm(s, axis=1, keepdims=True)).mean(0)
+    r = model.domain("room").descriptor.detach().double().numpy()
+    assert r @ expected / np.linalg.norm(r) / np.linalg.norm(expected) == pytest.approx(1, abs=1e-6)
+    assert model.domain("room").base
