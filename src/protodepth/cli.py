@@ -24,10 +24,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("protodepth.commands.bench", "Bench", "the paper's tables and figures by name"),
     "report": ("protodepth.commands.report", "MakeReport", "one page from the results of runs"),
     "convert": ("protodepth.commands.convert", "Convert", "an official checkpoint becomes a model folder"),
+    "export": ("protodepth.commands.export", "Export", "one graph for ONNX Runtime or OpenVINO, compared with PyTorch"),
     "data check": ("protodepth.cli_data", "DataCheck", "read every file and report every fault"),
     "data prepare": ("protodepth.cli_data", "DataPrepare", "write a manifest of a dataset"),
     "data example": ("protodepth.commands.example", "Example", "a small recording drawn from a built-in world"),
     "data preview": ("protodepth.cli_data", "DataPreview", "a picture of what the loader sees"),
+    "speed": ("protodepth.commands.speed", "MeasureSpeed", "latency, memory, share of the machine's peak"),
+    "app": ("protodepth.commands.app", "App", "a local page to look at depth and point clouds"),
     "doctor": ("protodepth.commands.doctor", "Doctor", "versions, device, threads, disk"),
 }
 

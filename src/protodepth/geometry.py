@@ -154,7 +154,7 @@ def outlier_free(sparse_depth: Depth, size: int = 7, threshold: float = 1.5, rel
     small images a window of 7 covers metres of road, so that a relative margin is needed to keep far points.
     """
     valid = (sparse_depth > 0).to(sparse_depth.dtype)
-    far = 10 * sparse_depth.amax().clamp(min=1.0)
+    far = 10 * sparse_depth.amax((1, 2, 3), keepdim=True).clamp(min=1.0)
     filled = torch.where(sparse_depth > 0, sparse_depth, far)
     margin = (relative * sparse_depth).clamp(min=threshold)
     occluded = window_min(filled, size) < sparse_depth - margin

@@ -1,0 +1,1 @@
+"""The local web page: ``work`` computes, ``view`` writes HTML, ``server`` binds both to gradio."""

@@ -1,0 +1,214 @@
+"""Running an exported graph: the same ``predict`` as ProtoDepth, by ONNX Runtime or OpenVINO instead of PyTorch."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from protodepth import arrays
+from protodepth.backbones.voiced import scaffold
+from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError
+from protodepth.types import Batch, BatchPrediction, Prediction
+
+Runtime = Literal["onnx", "openvino"]
+Feed = Mapping[str, np.ndarray]
+Run = Callable[[Feed], list[np.ndarray]]
+
+KEY = "protodepth"  # of the metadata inside a graph
+VERSION = 1
+SUFFIX: Mapping[Runtime, str] = {"onnx": ".onnx", "openvino": ".xml"}
+
+
+def need(module: str, extra: str = "export") -> Any:
+    """An optional library, or an error that says how to get it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"this needs {error.name}: pip install 'protodepth[{extra}]'") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphInfo:
+    """What an exported graph says about itself; travels inside the file.
+
+    A graph with ``domain`` has the inputs ``image``, ``sparse_depth``, ``intrinsics`` (and ``scaffold``) and the output ``depth``.  One
+    that chooses (``domain`` None) also gives ``domain``, the index into ``domains``, and ``similarity``, the cosine to each of them.
+    """
+
+    backbone: str
+    backbone_sha256: str
+    depth_range: tuple[float, float]
+    domain: str | None  # folded in; None = chosen inside the graph, for each image
+    domains: tuple[str, ...]  # what there is to choose from
+    size: tuple[int, int]  # height and width; the only ones unless dynamic_size
+    dynamic_size: bool
+    smallest: tuple[int, int]  # sizes from here on hold, if dynamic
+    scaffold: bool  # needs the interpolated points of VOICED as an input
+    version: int = VERSION
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str, where: Path) -> "GraphInfo":
+        try:
+            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
+            info = cls(**values)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{where}: its description cannot be read ({error}): export it again") from None
+        if info.version > VERSION:
+            raise CheckpointError(
+                f"{where} has version {info.version}, this program reads {VERSION}: update protodepth"
+            )
+        return info
+
+    def check_size(self, size: tuple[int, int]) -> None:
+        if not self.dynamic_size and size != self.size:
+            raise DataError(
+                f"the graph was exported for {self.size[0]}x{self.size[1]}, the frame is {size[0]}x{size[1]} (height x width): "
+                f"export one with --size {size[0]}x{size[1]}"
+            )
+        if size[0] < self.smallest[0] or size[1] < self.smallest[1]:
+            raise DataError(
+                f"the graph holds from {self.smallest[0]}x{self.smallest[1]} (height x width), the frame is {size[0]}x{size[1]}"
+            )
+
+
+class Engine:
+    """An exported graph, ready to run.  Keeps no state between frames, so several threads may call it at once.
+
+    Example: ``Engine.open("model.onnx").predict(image, sparse_depth, intrinsics).depth``
+    """
+
+    def __init__(self, info: GraphInfo, run: Run, runtime: Runtime) -> None:
+        self.info, self.runtime, self._run = info, runtime, run
+
+    @classmethod
+    def open(cls, file: str | Path, *, threads: int | None = None) -> "Engine":
+        """A file that ``protodepth export`` wrote; ``threads`` None leaves the number to the library."""
+        file = Path(file)
+        if not file.is_file():
+            raise CheckpointError(f"{file} does not exist or is not a file: expected a graph of protodepth export")
+        for runtime, suffix in SUFFIX.items():
+            if file.suffix == suffix:
+                text, run = OPENERS[runtime](file, threads)
+                return cls(GraphInfo.loads(text, file), run, runtime)
+        raise CheckpointError(
+            f"{file} is no exported graph: expected a name that ends in {' or '.join(SUFFIX.values())}"
+        )
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return self.info.domains if self.info.domain is None else (self.info.domain,)
+
+    @property
+    def depth_range(self) -> tuple[float, float]:
+        return self.info.depth_range
+
+    def check_domain(self, domain: str | None) -> None:
+        """A graph cannot be told which domain to use: it has one, or it chooses."""
+        has = self.info.domain
+        if domain not in (None, has):
+            what = f"chooses among {', '.join(self.info.domains)}" if has is None else f"has domain {has!r} inside"
+            raise DomainError(f"domain {domain!r}: this graph {what}; export one with --domain {domain}")
+
+    def predict(self, image: Any, sparse_depth: Any, intrinsics: Any, *, domain: str | None = None) -> Prediction:
+        """Dense depth for one frame of arrays, as :meth:`ProtoDepth.predict`."""
+        return self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain).frame(0)
+
+    def predict_batch(self, batch: Batch, domain: str | None = None) -> BatchPrediction:
+        """Several frames of one size.  The paper's rule chooses; a graph knows no statistics, so nothing is flagged unknown."""
+        self.check_domain(domain)
+        self.info.check_size(batch.size)
+        depth, *chosen = (torch.from_numpy(np.array(a)) for a in self._run(self.feed(batch)))
+        names = self.info.domains
+        used = tuple(names[i] for i in chosen[0].tolist()) if chosen else (self.info.domain or "",) * len(batch)
+        return BatchPrediction(
+            depth=depth,
+            domains=used,
+            similarity=chosen[1] if chosen else None,
+            names=names if chosen else (),
+            descriptor=torch.empty(len(batch), 0),
+        )
+
+    def feed(self, batch: Batch) -> dict[str, np.ndarray]:
+        """The graph's inputs by name, pre-processing done."""
+        return feed(batch, scaffolded=self.info.scaffold)
+
+    def __call__(self, inputs: Feed) -> list[np.ndarray]:
+        """The graph's raw outputs: depth, and for one that chooses the index and the cosines."""
+        return self._run(inputs)
+
+
+def feed(batch: Batch, *, scaffolded: bool) -> dict[str, np.ndarray]:
+    """A batch as the inputs of a graph.  VOICED's linear interpolation of the points stays outside of it and is done here."""
+    tensors = {"image": batch.image, "sparse_depth": batch.sparse_depth, "intrinsics": batch.intrinsics}
+    if scaffolded:
+        tensors["scaffold"] = scaffold(batch.sparse_depth)
+    return {name: np.ascontiguousarray(t.cpu().numpy()) for name, t in tensors.items()}
+
+
+# --- the two libraries ------------------------------------------------------------------------------------------------
+
+
+def open_onnx(file: Path, threads: int | None) -> tuple[str, Run]:
+    """Description and function of an ONNX file in ONNX Runtime."""
+    runtime, state = need("onnxruntime"), need("onnxruntime.capi.onnxruntime_pybind11_state")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 3
+    try:
+        session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except (
+        state.Fail,
+        state.InvalidProtobuf,
+        state.InvalidGraph,
+        state.InvalidArgument,
+        state.NotImplemented,
+    ) as error:
+        raise CheckpointError(f"{file} is not a readable ONNX graph ({str(error).splitlines()[0]})") from None
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
+    names = {i.name for i in session.get_inputs()}
+    return text, lambda inputs: session.run(None, {k: v for k, v in inputs.items() if k in names})
+
+
+def open_openvino(file: Path, threads: int | None) -> tuple[str, Run]:
+    """Description and function of an OpenVINO file (.xml with .bin beside it)."""
+    core = need("openvino").Core()
+    if not file.with_suffix(".bin").is_file():
+        raise CheckpointError(f"{file.with_suffix('.bin')} is missing: an OpenVINO graph is two files, copy both")
+    # 32 bits: on some processors the default is bfloat16, whose errors of 1 % are those of another network
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = str(threads)
+    try:
+        graph = core.read_model(str(file))
+        if not graph.has_rt_info([KEY]):
+            raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
+        compiled = core.compile_model(graph, "CPU", settings)
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        raise CheckpointError(
+            f"{file} is not a readable OpenVINO graph ({lines[-1] if lines else 'no reason given'})"
+        ) from None
+    names = {i.any_name for i in graph.inputs}
+
+    def run(inputs: Feed) -> list[np.ndarray]:
+        request = compiled.create_infer_request()  # of its own: a shared one would serve one thread at a time
+        request.infer({k: v for k, v in inputs.items() if k in names})
+        return [np.array(request.get_output_tensor(n).data) for n in range(len(compiled.outputs))]
+
+    return str(graph.get_rt_info([KEY]).value), run
+
+
+OPENERS: Mapping[Runtime, Callable[[Path, int | None], tuple[str, Run]]] = {
+    "onnx": open_onnx,
+    "openvino": open_openvino,
+}

@@ -1,0 +1,349 @@
+"""Export to ONNX and OpenVINO.  Every export runs its own graph against PyTorch and leaves no file if they differ.
+
+Inside a graph the prototypes are constants: A, P and the keys K = P W of one domain, or of all domains with the choice (Eq. 11)
+made for each image.  See docs/export.md for the inputs and outputs.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from protodepth import checkpoint
+from protodepth.descriptors import sample_descriptor, select, similarity
+from protodepth.engines import KEY, SUFFIX, Engine, GraphInfo, Runtime, feed, need
+from protodepth.errors import CheckpointError, ConfigError, DataError, ProtoDepthError, UnknownNameError
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import Values, apply, gather
+from protodepth.types import BASE, Batch, Depth, Float, Int
+
+TOLERANCE = 1e-3  # largest relative error of the depth
+
+
+class ExportError(ProtoDepthError):
+    """A network that the exporter cannot write, or a graph that computes something else than the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What ``export`` wrote."""
+
+    files: tuple[Path, ...]
+    info: GraphInfo
+    difference: float  # largest relative difference from PyTorch that the check found
+    seconds: float
+    note: str = ""  # why the size is fixed, if it is
+
+    def __str__(self) -> str:
+        info = self.info
+        inside = f"domain {info.domain}" if info.domain else f"choosing among {', '.join(info.domains)}"
+        size = "any batch and size" if info.dynamic_size else f"any batch, size {info.size[0]}x{info.size[1]} only"
+        megabytes = sum(f.stat().st_size for f in self.files) / 1e6
+        return (
+            f"wrote {', '.join(str(f) for f in self.files)} ({megabytes:.1f} MB): {info.backbone}, {inside}, {size}; "
+            f"largest relative difference from PyTorch {self.difference:.1e} (limit {TOLERANCE:g})"
+        )
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+class Graph(nn.Module):
+    """The network with the prototypes of one domain, or of all of them and the choice, as constants."""
+
+    descriptors: Tensor
+
+    def __init__(self, model: ProtoDepth, domain: str | None) -> None:
+        super().__init__()
+        names, descriptors = model.descriptors()
+        if domain is None and not names:
+            domain = self._only(model)
+        self.backbone = deepcopy(model.backbone).cpu()
+        self.scaffolded = hasattr(self.backbone, "encode_scaffolded")
+        self.domain, self.names = domain, names if domain is None else ()
+        if domain is None:
+            rows = torch.arange(len(names), device=descriptors.device)
+            values = gather([model.domain(n) for n in names], rows, model.backbone.latent_specs)
+            self.register_buffer("descriptors", descriptors.detach().cpu().clone())
+        else:
+            values = {} if domain == BASE else model.domain(domain).values()
+        self.layers = tuple(values)
+        for layer, parts in values.items():
+            for part, tensor in parts._asdict().items():
+                self.register_buffer(f"{layer}__{part}", None if tensor is None else tensor.detach().cpu().clone())
+
+    @staticmethod
+    def _only(model: ProtoDepth) -> str:
+        if model.domains:
+            raise ConfigError(f"no domain has a learned descriptor to choose by: give --domain, one of {model.domains}")
+        return BASE
+
+    def values(self, index: Int[Tensor, "b"] | None) -> dict[str, Values]:
+        """The constants of each layer; with ``index`` a row for each sample."""
+        table: dict[str, Values] = {}
+        for layer in self.layers:
+            parts = [getattr(self, f"{layer}__{part}") for part in Values._fields]
+            table[layer] = Values(*(p if index is None or p is None else p[index] for p in parts))
+        return table
+
+    def forward(
+        self, image: Tensor, sparse_depth: Tensor, intrinsics: Tensor, scaffold: Tensor | None = None
+    ) -> Depth | tuple[Depth, Int[Tensor, "b"], Float[Tensor, "b k"]]:
+        net, specs = self.backbone, self.backbone.latent_specs
+        batch = Batch(image=image, sparse_depth=sparse_depth, intrinsics=intrinsics)
+        latents = net.encode(batch) if scaffold is None else net.encode_scaffolded(batch, scaffold)  # type: ignore[operator]
+        if self.domain is not None:
+            return net.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)))
+        s = sample_descriptor(latents.layers[net.bottleneck.name], net.bottleneck.layout)
+        cosines = similarity(s, self.descriptors)
+        index = select(cosines)
+        return net.decode(latents.with_layers(apply(latents.layers, self.values(index), specs))), index, cosines
+
+
+def random_batch(size: tuple[int, int], count: int, depth_range: tuple[float, float], seed: int = 0) -> Batch:
+    """Noise as images, one pixel in twenty with a depth from the whole range, a camera of ordinary focal length.
+
+    >>> random_batch((16, 24), 2, (0.1, 8.0)).size
+    (16, 24)
+    """
+    random = torch.Generator().manual_seed(seed)
+    height, width = size
+    low, high = depth_range
+    depth = low * (high / low) ** torch.rand(count, 1, height, width, generator=random)
+    shown = torch.rand(count, 1, height, width, generator=random) < 0.05
+    shown[..., height // 2, width // 2] = True
+    K = torch.tensor([[0.9 * width, 0, width / 2], [0, 0.9 * width, height / 2], [0, 0, 1]])
+    return Batch(
+        image=torch.rand(count, 3, height, width, generator=random),
+        sparse_depth=depth * shown,
+        intrinsics=K.expand(count, 3, 3).contiguous(),
+    )
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def export(
+    model: ProtoDepth,
+    file: str | Path,
+    *,
+    format: Runtime | None = None,
+    size: tuple[int, int] = (480, 640),
+    domain: str | None = None,
+) -> Exported:
+    """Write the model as one graph, after checking that it computes what PyTorch computes.
+
+    ``domain`` folds one domain in ("base": none); None puts all of them in, and the choice.  ``size`` is (height, width); other sizes
+    work too unless the network does not allow it, which the result says.  ``format`` follows from the file's name.
+
+    Example: ``export(model, "model.onnx", domain="warehouse")``
+    """
+    started, file = time.perf_counter(), Path(file)
+    format = _format(file, format)
+    if min(size) < 32:
+        raise ConfigError(f"size {size[0]}x{size[1]} is too small: at least 32x32")
+    for module in ("onnxscript", "onnx", "onnxruntime", *(["openvino"] if format == "openvino" else [])):
+        need(module)
+    graph, note = Graph(model, domain), ""
+    for dynamic in (True, False):
+        try:
+            data, info = convert(graph, model, size, dynamic=dynamic)
+            break
+        except torch.onnx.OnnxExporterError as error:
+            if not dynamic:
+                raise ExportError(f"{model.backbone.name} cannot be exported: {_reason(error)}") from error
+            note = f"the size is fixed, for with a free one the exporter says: {_reason(error)}"
+    with tempfile.TemporaryDirectory() as folder:
+        drafts = _draft(Path(folder), data, info, format)
+        difference = check(Engine.open(drafts[-1]), model)
+        files = tuple(file.with_suffix(draft.suffix) for draft in drafts)
+        for draft, final in zip(drafts, files, strict=True):
+            checkpoint.write_bytes(final, draft.read_bytes())
+    return Exported(files, info, difference, time.perf_counter() - started, note)
+
+
+def _format(file: Path, format: Runtime | None) -> Runtime:
+    by_name = {suffix: runtime for runtime, suffix in SUFFIX.items()}
+    if format is not None and format not in SUFFIX:
+        raise UnknownNameError("export format", format, tuple(SUFFIX))
+    if file.suffix not in by_name or format not in (None, by_name[file.suffix]):
+        expected = SUFFIX[format] if format else " or ".join(by_name)
+        raise ConfigError(f"cannot export to {file}: expected a name that ends in {expected}")
+    if file.is_dir():
+        raise ConfigError(f"cannot export to {file}: it is a folder")
+    return by_name[file.suffix]
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost message of the exporter in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split())
+    return text[:300] + ("..." if len(text) > 300 else "")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The exporter talks about libraries that are not needed here."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: bool) -> tuple[bytes, GraphInfo]:
+    """The bytes of an ONNX file with its description inside."""
+    batch = random_batch(size, 2, model.backbone.depth_range)
+    inputs = {name: torch.from_numpy(a) for name, a in feed(batch, scaffolded=graph.scaffolded).items()}
+    free = torch.export.Dim.DYNAMIC
+    maps = {0: free, 2: free, 3: free} if dynamic else {0: free}
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            graph.eval(),
+            tuple(inputs.values()),
+            dynamo=True,
+            verbose=False,
+            input_names=list(inputs),
+            output_names=["depth"] if graph.domain is not None else ["depth", "domain", "similarity"],
+            dynamic_shapes=tuple({0: free} if name == "intrinsics" else maps for name in inputs),
+        )
+    assert program is not None
+    info = GraphInfo(
+        backbone=model.backbone.name,
+        backbone_sha256=model.fingerprint(),
+        depth_range=model.backbone.depth_range,
+        domain=graph.domain,
+        domains=graph.names,
+        size=size,
+        dynamic_size=dynamic,
+        smallest=_smallest(program.exported_program, size) if dynamic else size,
+        scaffold=graph.scaffolded,
+    )
+    proto = program.model_proto
+    proto.producer_name = "protodepth"
+    need("onnx").helper.set_model_props(proto, {KEY: info.dumps()})
+    return proto.SerializeToString(), info
+
+
+def _smallest(program: Any, size: tuple[int, int]) -> tuple[int, int]:
+    """The sizes from which on the traced branches are those that PyTorch takes too; a graph itself checks nothing."""
+    image = next(node for node in program.graph.nodes if node.op == "placeholder" and node.name == "image").meta["val"]
+    ranges = program.range_constraints
+    found = []
+    for side, given in zip(image.shape[2:], size, strict=True):
+        expression = getattr(getattr(side, "node", None), "expr", None)
+        found.append(int(ranges[expression].lower) if expression in ranges else given)
+    return found[0], found[1]
+
+
+def _draft(folder: Path, data: bytes, info: GraphInfo, format: Runtime) -> list[Path]:
+    """The graph as files in a temporary folder; the one to open comes last."""
+    onnx = folder / "graph.onnx"
+    onnx.write_bytes(data)
+    if format == "onnx":
+        return [onnx]
+    openvino = need("openvino")
+    graph = openvino.Core().read_model(str(onnx))  # not convert_model: that one reports its use to the vendor
+    graph.set_rt_info(info.dumps(), [KEY])
+    openvino.save_model(graph, str(folder / "graph.xml"), compress_to_fp16=False)
+    return [folder / "graph.bin", folder / "graph.xml"]
+
+
+# --- parity -----------------------------------------------------------------------------------------------------------
+
+
+def check(engine: Engine, model: ProtoDepth, tolerance: float = TOLERANCE) -> float:
+    """Compare a graph with PyTorch on random frames at two sizes (one if it has one); returns the largest relative difference."""
+    (height, width), info = engine.info.size, engine.info
+    half = (max(height // 2 + 1, info.smallest[0], 33), max(width // 2 + 3, info.smallest[1], 35))  # odd, mostly
+    worst = 0.0
+    for count, size in ((1, (height, width)), (3, half if info.dynamic_size else (height, width))):
+        batch = random_batch(size, count, info.depth_range, seed=count)
+        difference = _difference(engine, model, batch)
+        if not difference <= tolerance:  # also for NaN
+            raise ExportError(
+                f"the exported graph differs from PyTorch by {difference:.2g} of the depth at {count} x {size[0]}x{size[1]} "
+                f"(limit {tolerance:g}): nothing was written, please report the network and the versions (protodepth doctor)"
+            )
+        worst = max(worst, difference)
+    return worst
+
+
+def _difference(engine: Engine, model: ProtoDepth, batch: Batch) -> float:
+    """The largest relative error of the depth, and of the cosines, each frame in the domain that the graph chose."""
+    ours = engine.predict_batch(batch)
+    theirs = [model.predict_batch(one, name) for one, name in zip(batch.singles(), ours.domains, strict=True)]
+    depth = torch.cat([p.depth for p in theirs]).cpu()
+    if ours.depth.shape != depth.shape:
+        return float("inf")
+    worst = float(((ours.depth - depth).abs() / depth.abs().clamp(min=1e-6)).max())
+    if ours.similarity is None:
+        return worst
+    cosines = torch.cat([p.similarity for p in theirs if p.similarity is not None]).cpu()
+    chosen = cosines.gather(1, torch.tensor([[ours.names.index(d)] for d in ours.domains]))
+    regret = cosines.amax(1, keepdim=True) - chosen  # not the index: two domains may be equally near
+    return max(worst, float((ours.similarity - cosines).abs().max()), float(regret.max()))
+
+
+# --- graphs made when needed ------------------------------------------------------------------------------------------
+
+
+def engine_for(
+    model: ProtoDepth, runtime: Runtime, size: tuple[int, int], *, domain: str | None = None, threads: int | None = None
+) -> Engine:
+    """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends on."""
+    folder = cache_folder()
+    key = _key(model, domain)[:24]
+    for name in (f"{key}{SUFFIX[runtime]}", f"{key}-{size[0]}x{size[1]}{SUFFIX[runtime]}"):
+        try:
+            engine = Engine.open(folder / name, threads=threads)
+            engine.info.check_size(size)
+        except (CheckpointError, DataError):  # not there, damaged, or not for this size: made anew
+            continue
+        return engine
+    drawn = (max(size[0], 32), max(size[1], 32))
+    with tempfile.TemporaryDirectory(dir=_made(folder)) as place:
+        done = export(model, Path(place) / f"graph{SUFFIX[runtime]}", size=drawn, domain=domain)
+        done.info.check_size(size)
+        name = key if done.info.dynamic_size else f"{key}-{size[0]}x{size[1]}"
+        for file in done.files:
+            file.replace(folder / f"{name}{file.suffix}")
+    return Engine.open(folder / f"{name}{SUFFIX[runtime]}", threads=threads)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def cache_folder() -> Path:
+    """``$PROTODEPTH_CACHE/graphs``, or ``~/.cache/protodepth/graphs``."""
+    chosen = os.environ.get("PROTODEPTH_CACHE")
+    return (Path(chosen) if chosen else Path.home() / ".cache" / "protodepth") / "graphs"
+
+
+def _key(model: ProtoDepth, domain: str | None) -> str:
+    """sha256 of the network, the domains inside, and what writes the graph."""
+    about: Mapping[str, Any] = {"domain": domain, "torch": torch.__version__, "network": model.fingerprint()}
+    names = model.domains if domain is None else () if domain == BASE else (domain,)
+    state = {f"{n}/{k}": t for n in names for k, t in model.domain(n).state_dict().items()}
+    writer = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return checkpoint.fingerprint({**about, "writer": writer}, state)
