@@ -5,7 +5,7 @@ it frozen inside and lets the image correct its depth by a multiplier and a resi
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -202,12 +202,12 @@ class FusionNet(Backbone):
     def config(self) -> dict[str, Any]:
         return dict(self._config)
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "FusionNet":
         super().train(mode)
         self.scaffnet.eval()
         return self
 
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
+    def requires_grad_(self, requires_grad: bool = True) -> "FusionNet":
         super().requires_grad_(requires_grad)
         self.scaffnet.requires_grad_(False)
         return self
