@@ -9,7 +9,6 @@ from protodepth.data import frames as files
 from protodepth.data import worlds
 from protodepth.data.drawing.raycast import Camera
 from protodepth.data.drawing.shading import photograph
-from protodepth.data.drawing.shading import photograph
 from protodepth.errors import DataError
 
 
