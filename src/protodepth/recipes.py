@@ -69,6 +69,27 @@ def worlds_tiny_mixed() -> BaseRecipe:
     return replace(worlds_tiny_outdoor(), name="worlds-tiny-mixed", preset="mixed")
 
 
+def scaffnet() -> BaseRecipe:
+    """ScaffNet for rooms: learns from the exact depth of `office`, a world that is in no sequence."""
+    return BaseRecipe(
+        name="scaffnet",
+        data="worlds:office?train=600",
+        backbone="scaffnet",
+        preset="small",
+        schedule=Schedule(
+            steps=2000, batch_size=4, rate=2e-3, augment=AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6))
+        ),
+        pose=False,
+        supervised=True,
+    )
+
+
+def scaffnet_outdoor() -> BaseRecipe:
+    """ScaffNet for streets: as `scaffnet`, on `garden`."""
+    options = {"depth_range": list(Lite.presets["outdoor"]["depth_range"])}
+    return replace(scaffnet(), name="scaffnet-outdoor", data="worlds:garden?train=600", backbone_options=options)
+
+
 # The paper keeps 64 frames of each dataset, about 0.1 %.  Of the 320 frames of a world that would be less than one; 64 would be nearly
 # joint training.
 BUFFERS: dict[str, dict[str, Any]] = {"replay": {"size": 16}, "cmp": {"size": 16}}
@@ -144,6 +165,8 @@ BASES: dict[str, Callable[[], BaseRecipe]] = {
     "worlds-tiny": worlds_tiny,
     "worlds-tiny-outdoor": worlds_tiny_outdoor,
     "worlds-tiny-mixed": worlds_tiny_mixed,
+    "scaffnet": scaffnet,
+    "scaffnet-outdoor": scaffnet_outdoor,
 }
 SEQUENCES: dict[str, Callable[[], SequenceRecipe]] = {"outdoor": outdoor, "indoor": indoor, "mixed": mixed}
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +15,13 @@ import torch
 from protodepth import config as configuration
 from protodepth._version import __version__
 from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.fusionnet import ScaffNet, supervised_loss
 from protodepth.backbones.posenet import PoseNet
 from protodepth.checkpoint import write_json
-from protodepth.data.base import Domain, FrameDataset
+from protodepth.data.augment import augment, generator
+from protodepth.data.base import Domain, FrameDataset, collate
 from protodepth.data.open import open_domain
-from protodepth.errors import ConfigError
+from protodepth.errors import ConfigError, DataError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
 from protodepth.methods.protodepth import describe
@@ -43,6 +46,7 @@ class BaseRecipe:
     schedule: Schedule = field(default_factory=Schedule)
     prototypes: PrototypeConfig = field(default_factory=PrototypeConfig)  # what later domains get by default
     pose: bool = True  # also train the backbone's pose network
+    supervised: bool = False  # ScaffNet alone: learns from the exact depth of a world that is in no sequence
     seed: int = 0
 
 
@@ -87,8 +91,11 @@ def train_base(
     model = ProtoDepth(network, recipe.prototypes, pose=pose)
     domain = open_domain(recipe.data)
     report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {recipe.schedule.steps} steps")
-    method = build("finetune", model, build_objective(model, recipe.objective))
-    progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
+    if recipe.supervised:
+        progress = train_scaffnet(network, domain, recipe.schedule, seed=recipe.seed, log=log)
+    else:
+        method = build("finetune", model, build_objective(model, recipe.objective))
+        progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
     describe(model, domain.name, domain.train, domain.val)
     model.history[domain.name] = {
         "recipe": configuration.to_dict(recipe),
@@ -98,6 +105,34 @@ def train_base(
     }
     model.backbone.eval().requires_grad_(False)  # training had unfrozen it
     return model
+
+
+def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, seed: int, log: Log = silent) -> Progress:
+    """ScaffNet, the one network that learns from ground truth: dense from sparse depth on a synthetic world outside every sequence,
+    as the published one does on SceneNet or Virtual KITTI.  It sees no image.
+    """
+    if not isinstance(network, ScaffNet):
+        raise ConfigError(f"only scaffnet learns from ground truth, got {network.name}: leave supervised=false")
+    started = time.monotonic()
+    for parameter in network.parameters():
+        parameter.requires_grad = True
+    network.train()
+    optimiser = torch.optim.Adam(network.parameters(), lr=schedule.rate)
+    for step in range(schedule.steps):
+        chosen = np.random.default_rng((seed, step)).integers(len(domain.train), size=schedule.batch_size)
+        batch = collate([domain.train[int(i)] for i in chosen], ground_truth=True)
+        if batch.ground_truth is None:
+            raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
+        view = augment(batch.without_ground_truth(), schedule.augment, generator(seed, step)).batch
+        optimiser.zero_grad()
+        loss = supervised_loss(network(view), batch.ground_truth)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for group in optimiser.param_groups:
+            group["lr"] = schedule.rate * schedule.factor(step)
+        optimiser.step()
+        log(step + 1, {"supervised": float(loss.detach())})
+    network.eval().requires_grad_(False)
+    return Progress(steps=schedule.steps, seconds=time.monotonic() - started)
 
 
 def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method:

@@ -12,10 +12,10 @@ import torch
 
 from protodepth import checkpoint, config
 from protodepth.backbones.base import Backbone, count_parameters
-from protodepth.backbones.fusionnet import FusionNet, supervised_loss
+from protodepth.backbones.fusionnet import FusionNet
 from protodepth.classical import completions
-from protodepth.data.augment import AugmentConfig, augment, generator
-from protodepth.data.base import Domain, collate
+from protodepth.data.augment import AugmentConfig
+from protodepth.data.base import Domain
 from protodepth.data.open import open_domain
 from protodepth.errors import DataError
 from protodepth.experiments.cells import Cell, Store
@@ -27,7 +27,7 @@ from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
 from protodepth.protocol import SequenceResult, evaluate, run_sequence
 from protodepth.report.results import about_run, results_document
-from protodepth.runs import BaseRecipe, SequenceRecipe, build_method, open_domains, train_base
+from protodepth.runs import BaseRecipe, SequenceRecipe, build_method, open_domains, train_base, train_scaffnet
 from protodepth.training import JsonLines, Log, Progress, fit
 from protodepth.types import Batch, BatchPrediction
 
@@ -90,27 +90,15 @@ def run_base(job: Job) -> dict[str, Any]:
 
 
 def train_scaffold(network: FusionNet, domain: Domain, recipe: BaseRecipe) -> None:
-    """ScaffNet learns dense from sparse depth with ground truth on a synthetic world that is not in the sequence, as the published
-    one does on SceneNet or Virtual KITTI.  It sees no image, and it is frozen ever after.
-    """
-    scaffnet, batch_size = network.scaffnet, 4
-    for parameter in scaffnet.parameters():
-        parameter.requires_grad = True
-    scaffnet.train()
-    optimiser = torch.optim.Adam(scaffnet.parameters(), lr=2e-3)
-    hide = AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6))
-    for step in range(recipe.schedule.steps // 2):
-        chosen = np.random.default_rng((recipe.seed, step)).integers(len(domain.train), size=batch_size)
-        batch = collate([domain.train[int(i)] for i in chosen], ground_truth=True)
-        view = augment(batch.without_ground_truth(), hide, generator(recipe.seed, step)).batch
-        if batch.ground_truth is None:
-            raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
-        optimiser.zero_grad()
-        supervised_loss(scaffnet(view), batch.ground_truth).backward()  # type: ignore[no-untyped-call]
-        for group in optimiser.param_groups:
-            group["lr"] = 2e-3 * replace(recipe.schedule, steps=max(1, recipe.schedule.steps // 2)).factor(step)
-        optimiser.step()
-    scaffnet.eval().requires_grad_(False)
+    """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after."""
+    schedule = replace(
+        recipe.schedule,
+        steps=max(1, recipe.schedule.steps // 2),
+        batch_size=4,
+        rate=2e-3,
+        augment=AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6)),
+    )
+    train_scaffnet(network.scaffnet, domain, schedule, seed=recipe.seed)
 
 
 # --- sequences --------------------------------------------------------------------------------------------------------

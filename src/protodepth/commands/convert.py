@@ -1,0 +1,37 @@
+"""protodepth convert"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Turn an official checkpoint (KBNet, VOICED, FusionNet, ScaffNet) into a model folder, and say what was loaded."""
+
+    network: tyro.conf.Positional[str]
+    """kbnet, voiced, fusionnet or scaffnet."""
+    checkpoint: tyro.conf.Positional[Path]
+    """The .pth file."""
+    out: Path
+    """Folder of the model."""
+    preset: str = "void"
+    """void (indoors) or kitti (outdoors); the file is checked against it."""
+    pose: Path | None = None
+    """The pose network's checkpoint."""
+    prototypes: Path | None = None
+    """An official prototype file; its domains are added."""
+
+    def run(self) -> None:
+        from protodepth.conversion import convert_with_report
+
+        converted = convert_with_report(self.network, self.checkpoint, preset=self.preset, pose=self.pose)
+        model = converted.model
+        for report in converted.reports:
+            print(report)
+        if self.prototypes is not None:
+            names = model.load_official_prototypes(self.prototypes)
+            print(f"domains: {', '.join(names)}")
+        model.save_pretrained(self.out, notes={"converted_from": self.checkpoint.name, "preset": self.preset})
+        print(f"wrote {self.out}")
