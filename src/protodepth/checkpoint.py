@@ -137,7 +137,8 @@ def check_replaceable(target: Path) -> None:
     """Refuse a target that holds anything this program did not write: replacing a folder removes what was in it."""
     if not target.exists():
         return
-    foreign = [target.name] if not target.is_dir() else sorted({p.name for p in target.iterdir()} - OURS)
+    ours = OURS | {"README.md"} if (target / "config.json").exists() else OURS  # a card stands beside a model only
+    foreign = [target.name] if not target.is_dir() else sorted({p.name for p in target.iterdir()} - ours)
     if foreign:
         raise CheckpointError(
             f"{target} exists and is not a protodepth folder (it has {foreign[0]!r}): give another name, nothing was overwritten"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from protodepth import checkpoint
+from protodepth import checkpoint, hub
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet
 from protodepth.errors import CheckpointError
@@ -118,6 +118,7 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
             "sha256": sha256,
             "notes": notes,
         }
+        checkpoint.write_bytes(fresh / "README.md", hub.card(model, notes).encode())
         checkpoint.write_json(fresh / "config.json", meta)
 
 

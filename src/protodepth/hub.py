@@ -1,0 +1,124 @@
+"""Models on a hub: the card that ``save_pretrained`` writes, and upload and download with huggingface_hub (an extra)."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from protodepth.errors import ConfigError, ProtoDepthError
+
+if TYPE_CHECKING:
+    from protodepth.model import ProtoDepth
+
+CARD = """---
+library_name: protodepth
+pipeline_tag: depth-estimation
+tags: [depth-completion, continual-learning, protodepth]
+---
+
+# {title}
+
+Depth completion: an image, sparse depth and the camera's intrinsics give dense depth in metres. A frozen `{backbone}` network
+({parameters:,} parameters, depth from {low:g} to {high:g} m) with a small prototype set for each domain it was adapted to
+(ProtoDepth, CVPR 2025).
+
+```python
+from protodepth import ProtoDepth
+model = ProtoDepth.from_pretrained("path/to/this/folder")
+p = model.predict(image, sparse_depth, intrinsics)  # HxWx3 uint8, HxW metres (0 = no point), fx, fy, cx, cy
+p.depth, p.domain
+```
+
+## Domains
+
+{domains}
+{notes}
+Files are safetensors and JSON with checksums; nothing in this folder is executed when it is loaded.
+"""
+
+
+def card(model: "ProtoDepth", notes: Mapping[str, Any], title: str = "ProtoDepth model") -> str:
+    """README.md of a model folder, in Markdown with the hub's front matter."""
+    low, high = model.backbone.depth_range
+    overhead = model.overhead()
+    return CARD.format(
+        title=title,
+        backbone=model.backbone.name,
+        parameters=overhead.backbone,
+        low=low,
+        high=high,
+        domains=_domains(model, overhead.domains),
+        notes=_notes(notes),
+    )
+
+
+def _domains(model: "ProtoDepth", counts: Mapping[str, int]) -> str:
+    if not model.domains:
+        return "None yet: the network as it is. `protodepth adapt` adds one from an unlabelled recording."
+    lines = ["| name | parameters | learned from |", "|---|---:|---|"]
+    for name in model.domains:
+        size = "descriptor only (the network itself)" if model.domain(name).base else f"{counts[name]:,}"
+        lines.append(f"| {name} | {size} | {_plain(_source(model.history.get(name, {})))} |")
+    return "\n".join(lines)
+
+
+def _source(history: Mapping[str, Any]) -> str:
+    data = history.get("data")
+    if isinstance(data, Mapping):
+        known = [str(data[key]) for key in ("source", "world", "name", "path") if key in data]
+        return ": ".join(known) or "not recorded"
+    return str(data) if data else "not recorded"
+
+
+def _notes(notes: Mapping[str, Any]) -> str:
+    lines = [f"- {_plain(str(key))}: {_plain(str(value))}" for key, value in notes.items()]
+    return "\n## Notes\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _plain(text: str, most: int = 200) -> str:
+    """Text from elsewhere as one harmless line of Markdown."""
+    text = " ".join(text.split()).replace("|", "/").replace("<", "&lt;").replace("`", "'")
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def push_to_hub(model: "ProtoDepth", repository: str, *, private: bool = True, message: str = "Upload model") -> str:
+    """Save the model and upload its folder; returns the address.  You must be logged in (``hf auth login``).
+
+    Example: ``push_to_hub(model, "me/warehouse-depth")``
+    """
+    library = _library()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        model.save_pretrained(folder)
+        try:
+            library.create_repo(repository, private=private, exist_ok=True)
+            library.upload_folder(repo_id=repository, folder_path=str(folder), commit_message=message)
+        except (library.errors.HfHubHTTPError, library.errors.HFValidationError, OSError) as error:
+            raise ProtoDepthError(f"cannot upload to {repository!r}: {_first_line(error)}") from error
+    return f"https://huggingface.co/{repository}"
+
+
+def from_hub(repository: str, *, revision: str | None = None) -> "ProtoDepth":
+    """Download a model folder (or find it in the local cache) and load it; checksums are verified as for any folder."""
+    from protodepth.model import ProtoDepth
+
+    library = _library()
+    patterns = ["*.json", "*.safetensors", "README.md"]
+    try:
+        folder = library.snapshot_download(repository, revision=revision, allow_patterns=patterns)
+    except (library.errors.HfHubHTTPError, library.errors.HFValidationError, OSError) as error:
+        raise ProtoDepthError(f"cannot download {repository!r}: {_first_line(error)}") from error
+    return ProtoDepth.from_pretrained(folder)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ModuleNotFoundError:
+        raise ConfigError("this needs huggingface_hub: pip install 'protodepth[hub]'") from None
+    return huggingface_hub
