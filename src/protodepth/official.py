@@ -163,10 +163,10 @@ class ConversionReport:
 
     def __str__(self) -> str:
         lines = [f"{self.file}: {len(self.loaded)} tensors, {self.parameters:,} numbers loaded"]
-        for title in ("missing", "unexpected", "ignored", "notes"):
-            values = getattr(self, title)
-            lines += [f"  {title}: {'; '.join(values)}"] if values else []
-        return "\n".join(lines)
+        lines += [
+            f"  {title}: {'; '.join(getattr(self, title)) or 'none'}" for title in ("missing", "unexpected", "ignored")
+        ]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 def load_parts(module: nn.Module, content: Mapping[str, Any], keys: Mapping[str, str], file: str) -> ConversionReport:

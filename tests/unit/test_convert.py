@@ -118,7 +118,8 @@ def test_the_report_accounts_for_every_tensor_and_entry(tmp_path, kbnet):
     assert report.missing == ()
     assert report.unexpected == ()
     assert report.ignored == ("train_step", "optimizer_state_dict", "something_else")
-    assert "6,957,764" in str(report)
+    assert "35 tensors, 6,957,764 numbers loaded" in str(report)
+    assert "missing: none" in str(report)
 
 
 def test_missing_batch_counters_of_very_old_files_are_reported_and_nothing_else_may_miss(tmp_path):
