@@ -121,7 +121,7 @@ def divide(domain: Domain) -> Parts:
         return Parts(train, val, val)
     count = len(train)
     last, gap = max(2, round(0.15 * count)), max(2, round(0.02 * count))
-    if count < 20:
+    if count < 10:
         return Parts(train, train, val)
     return Parts(Subset(train, tuple(range(count - last - gap))), Subset(train, tuple(range(count - last, count))), val)
 

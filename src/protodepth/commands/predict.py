@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protodepth.model import ProtoDepth
     from protodepth.sources import Source
+    from protodepth.types import Batch, BatchPrediction
 
 
 @dataclass(frozen=True)
@@ -46,24 +50,25 @@ class Predict:
     """What to write for each frame."""
     batch_size: int = 4
     """Frames of one size that are completed together."""
+    engine: Literal["torch", "onnx", "openvino"] = "torch"
+    """What computes: PyTorch, or a graph exported on first need (extra: export)."""
 
     def run(self) -> None:
         from protodepth.commands.options import load_model
         from protodepth.errors import DataError
         from protodepth.inference import Output, complete
         from protodepth.progress import Reporter
-        from protodepth.selection import Rule
 
-        model, rule = load_model(self.model), Rule(selection=self.selection, unknown=self.unknown)
-        source = self.source(model.backbone.depth_range)
+        model = load_model(self.model)
         if self.domain not in (None, "base"):
             model.domain(str(self.domain))
+        predict, source = self.predictor(model), self.source(model.backbone.depth_range)
         for note in source.notes:
             print(note)
         output = Output(folder=self.out, format=self.format, parts=self.write, alone=source.total == 1)
         with Reporter(quiet=source.total == 1).bar("completing", source.total) as advance:
             summary, first = complete(
-                lambda batch: model.predict_batch(batch, self.domain, rule),
+                predict,
                 source,
                 output,
                 depth_range=model.backbone.depth_range,
@@ -76,6 +81,26 @@ class Predict:
         if summary.failures:
             bad = summary.failures
             raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
+
+    def predictor(self, model: "ProtoDepth") -> "Callable[[Batch], BatchPrediction]":
+        """The function from a batch to its depth."""
+        from functools import cache
+
+        from protodepth.errors import ConfigError
+        from protodepth.selection import Rule
+
+        rule = Rule(selection=self.selection, unknown=self.unknown)
+        if self.engine == "torch":
+            return lambda batch: model.predict_batch(batch, self.domain, rule)
+        if rule != Rule():
+            raise ConfigError(
+                f"--selection and --unknown need --engine torch: a graph for {self.engine} has no statistics"
+            )
+        from protodepth.export import engine_for
+
+        runtime = self.engine
+        graph = cache(lambda size: engine_for(model, runtime, size, domain=self.domain))
+        return lambda batch: graph(batch.size).predict_batch(batch, self.domain)
 
     def source(self, depth_range: tuple[float, float]) -> "Source":
         from protodepth.errors import ConfigError

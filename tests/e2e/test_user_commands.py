@@ -1,0 +1,202 @@
+"""predict, adapt and domains from the command line: what a person with a robot types, and what happens when it is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import SMALL, tiny_model
+from protodepth.backbones.lite import Lite
+from protodepth.cli import run
+from protodepth.data.example import write_example
+from protodepth.model import ProtoDepth
+
+REAL = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "real"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model ``m`` and a recording ``rec`` of a room."""
+    folder = tmp_path_factory.mktemp("user")
+    write_example(folder / "rec", "room", frames=24, size=(32, 48))
+    model = tiny_model(pose=True)
+    model.save_pretrained(folder / "m", notes={"made": "for a test"})
+    return folder
+
+
+@pytest.fixture
+def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(text: str) -> int:
+    return run(text.split())
+
+
+ONE = "predict --model m --image rec/image/000003.png --sparse rec/sparse/000003.png --intrinsics rec/intrinsics.txt"
+
+
+def test_one_picture_becomes_depth_picture_and_cloud_in_one_command(here: Path, capsys):
+    assert call(f"{ONE} --depth-unit mm --out out") == 0
+    assert {p.name for p in (here / "out").iterdir()} == {
+        "depth.png",
+        "depth_color.png",
+        "cloud.ply",
+        "predictions.jsonl",
+    }
+    said = capsys.readouterr().out
+    assert "domain base" in said
+    assert "wrote out" in said
+
+
+def test_a_recording_and_its_folders_give_the_same_depth(here: Path):
+    assert call("predict --model m --data rec --out a --format npy --write depth --batch-size 3") == 0
+    assert call("predict --model m --image rec/image --sparse rec/sparse --intrinsics rec/intrinsics.txt --depth-unit mm --out b --format npy --write depth") == 0  # fmt: skip
+    names = sorted(p.name for p in (here / "a" / "depth").iterdir())
+    assert len(names) == 24
+    for name in names:
+        a, b = (np.load(here / x / "depth" / name) for x in "ab")
+        assert np.allclose(a, b, atol=1e-5)
+    assert not (here / "a" / "cloud").exists()
+
+
+def test_a_broken_file_in_the_middle_costs_one_frame_and_the_exit_code(here: Path, capsys):
+    (here / "rec" / "image" / "000005.png").write_bytes(b"broken")
+    code = call("predict --model m --image rec/image --sparse rec/sparse --intrinsics rec/intrinsics.txt --depth-unit mm --out out --write depth")  # fmt: skip
+    assert code == 2
+    assert "1 of 24 frames failed, first '000005'" in capsys.readouterr().err
+    assert len(list((here / "out" / "depth").iterdir())) == 23
+    lines = [json.loads(line) for line in (here / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert [r["frame"] for r in lines if "error" in r] == ["000005"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("predict --model m --out out", "give --image, --sparse and --intrinsics"),
+        ("predict --model m --out out --data rec --image rec/image", "contradict each other"),
+        (f"{ONE} --out out --domain garage", "unknown domain 'garage'"),
+        (f"{ONE} --out out --depth-unit inch", "unknown depth unit 'inch'"),
+        ("predict --model nothing --data rec --out out", "no model 'nothing'"),
+        ("adapt --model m --data rec --name base --out m2 --steps 2", "cannot name a domain"),
+        ("adapt --model m --data nowhere --name x --out m2 --steps 2", "does not exist"),
+        ("adapt --model m --data rec --name x --out rec --steps 2", "is not a protodepth folder"),
+        ("domains show --model m --name garage", "unknown domain 'garage'"),
+        ("domains remove --model m --name garage", "unknown domain 'garage'"),
+        ("domains import --model m --folder rec", "meta.json is missing"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_nothing_is_written(here: Path, capsys, arguments: str, message: str):
+    before = sorted(p.as_posix() for p in here.rglob("*"))
+    assert call(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert sorted(p.as_posix() for p in here.rglob("*")) == before
+
+
+def test_a_changed_byte_in_the_model_is_refused(here: Path, capsys):
+    file = here / "m" / "backbone.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(bytes(data))
+    assert call(f"{ONE} --out out") == 2
+    assert "checksum" in capsys.readouterr().err
+    assert not (here / "out").exists()
+
+
+def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, capsys):
+    assert call("adapt --model m --data rec --name den --out m2 --dry-run") == 0
+    assert "500 steps on" in capsys.readouterr().out
+    assert not (here / "m2").exists()
+    assert call("adapt --model m --data rec --name den --out m2 --steps 20 --force") == 0
+    assert "error at held-out sparse points" in capsys.readouterr().out
+
+    assert call("domains describe --model m2 --data rec --name room") == 0
+    assert call("domains list --model m2") == 0
+    said = capsys.readouterr().out
+    assert "den" in said
+    assert "cosine between descriptors" in said
+    assert call("domains show --model m2 --name den") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["history"]["source"] == "rec"
+    assert shown["statistics"]["unknown_beyond"] > 0
+
+    assert call("domains export --model m2 --name den --out parcel") == 0
+    assert call("domains import --model m --folder parcel --name shared --out m3") == 0
+    for model, name in (("m2", "den"), ("m3", "shared")):
+        assert call(f"{ONE} --depth-unit mm --out out-{model} --domain {name} --format npy".replace("--model m ", f"--model {model} ")) == 0  # fmt: skip
+    assert np.array_equal(np.load("out-m2/depth.npy"), np.load("out-m3/depth.npy"))
+
+    assert call("domains rename --model m3 --name shared --to ours") == 0
+    assert ProtoDepth.from_pretrained("m3").domains == ("ours",)
+    assert call("domains remove --model m3 --name ours") == 0
+    assert ProtoDepth.from_pretrained("m3").domains == ()
+    assert json.loads(Path("m3/config.json").read_text())["notes"] == {"made": "for a test"}
+
+    capsys.readouterr()
+    ProtoDepth(Lite(depth_range=(0.1, 9.0), **SMALL)).save_pretrained("other")
+    assert call("domains import --model other --folder parcel") == 2
+    assert "learned on another network" in capsys.readouterr().err
+
+    assert call("predict --model m2 --data rec --out chosen --selection gaussian --unknown base --write depth") == 0
+    assert (
+        call("predict --model m2 --data worlds:street?size=32x48&train=1&val=1&test=1 --out far --unknown error") == 2
+    )
+    assert "unlike every known domain" in capsys.readouterr().err
+
+
+def test_adapting_that_does_not_help_writes_nothing_unless_forced(here: Path, capsys, monkeypatch):
+    monkeypatch.setattr("protodepth.adaptation.HELPED", 0.99)
+    assert call("adapt --model m --data rec --name den --out m2 --steps 2") == 2
+    assert "did not help; nothing was written (--force" in capsys.readouterr().err
+    assert not (here / "m2").exists()
+    assert call("adapt --model m --data rec --name den --out m --steps 2 --force") == 0  # into its own folder
+    assert ProtoDepth.from_pretrained("m").domains == ("den",)
+
+
+def test_the_bundled_models_are_not_changed_in_place(here: Path, capsys, monkeypatch):
+    monkeypatch.setattr("protodepth.storage.BUNDLED", here)
+    before = (here / "m" / "config.json").read_bytes()
+    assert call("domains describe --model m --data rec") == 2
+    assert "give --out FOLDER" in capsys.readouterr().err
+    assert (here / "m" / "config.json").read_bytes() == before
+    assert call("domains list --model m") == 0
+    assert "none yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", ["live_stream.py", "share_a_domain.py"])
+def test_the_examples_run(script: str, tmp_path: Path, monkeypatch, capsys):
+    import runpy
+
+    monkeypatch.chdir(tmp_path)
+    path = Path(__file__).resolve().parents[2] / "examples" / script
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real recordings are not beside this checkout")
+@pytest.mark.parametrize("name", ["hololens", "kitti_raw"])
+def test_a_real_recording_can_be_learned_and_completed(name: str, tmp_path: Path):
+    from protodepth.adaptation import AdaptConfig, adapt
+    from protodepth.training import Schedule
+
+    torch.manual_seed(0)
+    model = tiny_model(pose=True) if name == "hololens" else None
+    if model is None:
+        from protodepth.backbones.posenet import PoseNet
+
+        model = ProtoDepth(Lite(depth_range=(1.5, 100.0), **SMALL), pose=PoseNet("small"))
+    unit = "mm" if name == "hololens" else "kitti"
+    result = adapt(
+        model, REAL / name, name="place", config=AdaptConfig(schedule=Schedule(steps=3), looks=1), depth_unit=unit
+    )
+    assert result.steps == 3
+    assert np.isfinite([result.before, result.after]).all()
+    assert model.statistics["place"].count > 10
