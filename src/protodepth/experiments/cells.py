@@ -43,7 +43,8 @@ class Cell:
 
     @property
     def key(self) -> str:
-        words = [str(v) for v in self.label.values() if v not in ("", None)]
+        # not the variant: the same settings under another name (set sizes 10/5, and the default) are the same cell
+        words = [str(v) for k, v in self.label.items() if k != "variant" and v not in ("", None)]
         safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in "-".join(words))
         return f"{safe[:60]}-{digest(self.identity())[:10]}"
 

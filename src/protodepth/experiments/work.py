@@ -108,7 +108,7 @@ def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
     """The base of a training; it gets a descriptor of D_1 if it has none of that name."""
     model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base")))
     if domains[0].name not in model.domains:
-        describe(model, domains[0].name, domains[0].train)
+        describe(model, domains[0].name, domains[0].train, domains[0].val)
     return model
 
 
