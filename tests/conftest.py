@@ -23,6 +23,8 @@ from protodepth.model import ProtoDepth  # noqa: E402
 from protodepth.prototypes import PrototypeConfig  # noqa: E402
 from protodepth.types import Batch  # noqa: E402
 
+torch.set_num_threads(1)  # two tests run at once on two cores, and another number of threads may give other last bits
+
 SMALL = {"image_widths": (4, 4, 6, 6, 8), "depth_widths": (2, 2, 4, 4, 4)}
 
 
@@ -34,7 +36,6 @@ def no_waiting_for_the_disk() -> None:
 
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     np.random.seed(0)
 

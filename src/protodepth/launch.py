@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from protodepth import config, recipes
+from protodepth.backbones.base import backbones
 from protodepth.checkpoint import read_json, write_json
+from protodepth.data.open import open_domain
 from protodepth.errors import CheckpointError, ConfigError
-from protodepth.methods.base import Method
+from protodepth.methods.base import Method, methods
 from protodepth.progress import Reporter
 from protodepth.report import (
     Sample,
@@ -45,11 +47,26 @@ def train(
     if wrong:
         raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
     recipe = config.override(dataclasses.replace(recipe, **changes), settings)
+    check(recipe, method)
     claim(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
     if isinstance(recipe, BaseRecipe):
         run_base(recipe, out)
     else:
         run_method(recipe, method, out)
+
+
+def check(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
+    """What can be known to fail fails before a folder is made."""
+    if isinstance(recipe, BaseRecipe):
+        try:
+            backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
+        except TypeError as error:
+            raise ConfigError(f"{recipe.backbone} cannot be built with {recipe.backbone_options}: {error}") from None
+        open_domain(recipe.data)
+    else:
+        methods.get(method)
+        resolve(recipe.start)
+        open_domains(recipe)
 
 
 def claim(out: Path, recipe: BaseRecipe | SequenceRecipe, method: str, resume: bool) -> None:
