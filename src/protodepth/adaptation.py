@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ HELPED = 0.01  # a smaller share of the error gone is no help
 class AdaptConfig:
     """How a domain is learned.  The objective's defaults hold for rooms and streets alike (errors relative to the depth)."""
 
-    schedule: Schedule = field(default_factory=lambda: Schedule(steps=500, batch_size=2, rate=3e-2))
+    schedule: Schedule = field(default_factory=lambda: Schedule(steps=500, batch_size=2, rate=6e-2, clip=math.inf))
     objective: ObjectiveConfig = field(
         default_factory=lambda: ObjectiveConfig(
             reduction="relative", sparse=0.6, smooth=0.02, mask_outside=True, outlier_size=3, outlier_relative=0.3

@@ -100,7 +100,7 @@ class PrototypeSet(nn.Module):
             self.A = nn.Parameter(torch.ones(c)) if identity else normal(c, std=math.sqrt(2))
         else:
             self.register_buffer("A", torch.ones(c))
-        self.P = normal(size, c, std=0.02 if identity else std)
+        self.P = normal(size, c, std=0.1 if identity else std)
         self.stop_gradient = config.stop_gradient
         if not config.use_projection:
             self.K = normal(size, c, std=std)

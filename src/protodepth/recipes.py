@@ -1,5 +1,6 @@
 """Named settings of whole runs: functions that return frozen dataclasses.  ``protodepth train --recipe NAME`` runs one."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -102,9 +103,9 @@ def outdoor() -> SequenceRecipe:
         start="worlds-tiny-outdoor",
         domains=("worlds:street", "worlds:street_dusk", "worlds:highway"),
         objective=WORLDS_OBJECTIVE,
-        schedule=Schedule(steps=500, batch_size=2, rate=1e-3),
+        schedule=Schedule(steps=500, batch_size=2, rate=1e-3, clip=math.inf),
         prototypes=OUTDOOR_PROTOTYPES,
-        rates={"protodepth": 3e-2},
+        rates={"protodepth": 6e-2},
         settings=BUFFERS,
     )
 
@@ -116,9 +117,9 @@ def indoor() -> SequenceRecipe:
         start="worlds-tiny",
         domains=("worlds:room", "worlds:warehouse", "worlds:corridor_night"),
         objective=WORLDS_OBJECTIVE,
-        schedule=Schedule(steps=500, batch_size=2, rate=1e-3),
+        schedule=Schedule(steps=500, batch_size=2, rate=1e-3, clip=math.inf),
         prototypes=INDOOR_PROTOTYPES,
-        rates={"protodepth": 3e-2},
+        rates={"protodepth": 6e-2},
         settings=BUFFERS,
     )
 

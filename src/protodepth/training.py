@@ -181,7 +181,7 @@ def train_step(
 
 def build_optimiser(method: Method, schedule: Schedule) -> torch.optim.Adam:
     """Adam over the method's parameters and, with its own rate, the pose network's."""
-    groups = [(parameters, schedule.rate) for parameters in method.parameter_groups()]
+    groups = [(parameters, factor * schedule.rate) for parameters, factor in method.parameter_groups()]
     pose = method.objective.pose
     if pose is not None:
         pose.requires_grad_(True).train()

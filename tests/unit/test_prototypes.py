@@ -133,7 +133,7 @@ def test_a_fresh_domain_is_nearly_the_frozen_network_and_zero_prototypes_are_exa
     X = latents()
     d = DomainPrototypes(SPECS, 6, PrototypeConfig())
     for name, layer in apply(X, d.values(), SPECS).items():
-        assert (layer - X[name]).abs().max() < 0.1  # |B| is at most the largest of 10 draws of N(0, 0.02²)
+        assert (layer - X[name]).abs().max() < 0.4  # |B| is at most the largest of some draws of N(0, 0.1²)
     with torch.no_grad():
         for s in d.sets.values():
             s.P.zero_()
@@ -145,7 +145,7 @@ def test_starts_have_the_stated_spread() -> None:
     random = torch.Generator().manual_seed(0)
     ours = PrototypeSet(256, 200, PrototypeConfig(), random)
     assert torch.equal(ours.A, torch.ones(256))
-    assert float(ours.P.detach().std()) == pytest.approx(0.02, rel=0.02)
+    assert float(ours.P.detach().std()) == pytest.approx(0.1, rel=0.02)
     assert float(ours.W.detach().std()) == pytest.approx(1 / 16, rel=0.02)
     theirs = PrototypeSet(256, 200, PrototypeConfig(init="official"), random)
     assert float(theirs.A.detach().std()) == pytest.approx(math.sqrt(2), rel=0.15)

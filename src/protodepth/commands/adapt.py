@@ -26,7 +26,7 @@ class Adapt:
     """A model folder or a bundled name."""
     steps: int = 500
     """Training steps at most."""
-    rate: float = 3e-2
+    rate: float = 6e-2
     """Learning rate of the prototypes."""
     seed: int = 0
     """Seed of the training."""

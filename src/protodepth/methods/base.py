@@ -79,9 +79,9 @@ class Method(ABC):
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return (p for p in self.backbone.parameters() if p.requires_grad)
 
-    def parameter_groups(self) -> list[list[nn.Parameter]]:
-        """The trainable parameters in groups whose gradients are clipped apart."""
-        return [list(self.trainable_parameters())]
+    def parameter_groups(self) -> list[tuple[list[nn.Parameter], float]]:
+        """The trainable parameters in groups, each with a factor of the learning rate; gradients are clipped by group."""
+        return [(list(self.trainable_parameters()), 1.0)]
 
     def train(self, mode: bool) -> None:
         self.backbone.train(mode)

@@ -125,9 +125,9 @@ class L2P(Method):
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return self.pools[self.active].parameters()
 
-    def parameter_groups(self) -> list[list[nn.Parameter]]:
+    def parameter_groups(self) -> list[tuple[list[nn.Parameter], float]]:
         """Keys apart from prompts: their loss terms do not touch each other, so neither should the clipping."""
-        return [[self.pools[self.active].prompts], [self.pools[self.active].keys]]
+        return [([self.pools[self.active].prompts], 1.0), ([self.pools[self.active].keys], 1.0)]
 
     def train(self, mode: bool) -> None:
         self.model.train(mode)

@@ -1,0 +1,66 @@
+"""The demo's claims, on the bundled outdoor model with a third of its training."""
+
+import json
+
+import pytest
+import torch
+
+from protodepth.demo import demo
+from protodepth.storage import bundled
+
+pytestmark = pytest.mark.skipif("worlds-tiny-outdoor" not in bundled(), reason="the bundled model is not in this checkout")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("demo")
+    result = demo(out, steps=150, seed=0)
+    return result, out
+
+
+def rows(document):
+    return {(row["method"], row["setting"]): row for row in document["rows"]}
+
+
+def test_prototypes_forget_exactly_nothing_when_the_domain_is_given(document):
+    row = rows(document[0])["protodepth", "incremental"]
+    assert row["forgetting"] == {"mae": 0.0, "rmse": 0.0, "imae": 0.0, "irmse": 0.0}
+
+
+def test_finetuning_forgets_and_prototypes_perform_better_on_average(document):
+    table = rows(document[0])
+    finetuned, ours = table["finetune", "incremental"], table["protodepth", "incremental"]
+    assert finetuned["forgetting"]["mae"] > 0.1
+    assert ours["performance"]["mae"] < finetuned["performance"]["mae"]
+
+
+def test_the_choice_by_descriptor_is_right_and_costs_little(document):
+    table = rows(document[0])
+    assert document[0]["selection_accuracy"] >= 0.85
+    assert table["protodepth", "agnostic"]["forgetting"]["mae"] < table["finetune", "incremental"]["forgetting"]["mae"] / 2
+
+
+def test_learning_helps_on_the_new_domains(document):
+    matrices = document[0]["matrix"]["protodepth"]["incremental"]["mae"]
+    for k in (1, 2):
+        assert matrices[k][k] < 0.95 * matrices[0][k]  # the frozen network's error on the same frames
+
+
+def test_results_json_has_the_promised_shape(document):
+    stored = json.loads((document[1] / "results.json").read_text())
+    for row in stored["rows"]:
+        assert row["setting"] in ("incremental", "agnostic")
+        for score in ("forgetting", "performance", "spto"):
+            assert set(row[score]) == {"mae", "rmse", "imae", "irmse"}
+    assert {row["method"] for row in stored["rows"]} == {"pretrained", "finetune", "protodepth"}
+    assert 0 <= stored["selection_accuracy"] <= 1
+    assert stored["seconds"] > 0
+    assert "matrix" in stored
+
+
+def test_the_report_is_one_file_without_outside_links(document):
+    page = (document[1] / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert 'src="http' not in page
+    assert "https://" not in page
