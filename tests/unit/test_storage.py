@@ -54,7 +54,7 @@ def test_the_folder_has_the_promised_layout(model: ProtoDepth, tmp_path: Path) -
     files = {str(p.relative_to(tmp_path / "m")) for p in (tmp_path / "m").rglob("*") if p.is_file()}
     parts = ("weights.safetensors", "meta.json")
     domains = {f"domains/{d}/{file}" for d in model.domains for file in parts}
-    assert files == {"config.json", "backbone.safetensors", *domains}
+    assert files - {"README.md"} == {"config.json", "backbone.safetensors", *domains}
     meta = json.loads((tmp_path / "m/domains/night/meta.json").read_text())
     assert meta["format_version"] == 1
     assert meta["backbone_sha256"] == model.fingerprint()
