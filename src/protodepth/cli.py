@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("protodepth.commands.train", "Train", "run a recipe: a base network, or a method on a sequence"),
     "evaluate": ("protodepth.commands.evaluate", "Evaluate", "errors of a model on data with ground truth"),
     "bench": ("protodepth.commands.bench", "Bench", "the paper's tables and figures by name"),
+    "tune": ("protodepth.commands.tune", "Tune", "choose hyper-parameters on val frames, equal trials for each method"),
     "report": ("protodepth.commands.report", "MakeReport", "one page from the results of runs"),
     "convert": ("protodepth.commands.convert", "Convert", "an official checkpoint becomes a model folder"),
     "export": ("protodepth.commands.export", "Export", "one graph for ONNX Runtime or OpenVINO, compared with PyTorch"),

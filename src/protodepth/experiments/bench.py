@@ -72,8 +72,8 @@ def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:
 # --- the folder -------------------------------------------------------------------------------------------------------
 
 
-def claim(out: Path, names: Sequence[str], options: Options) -> None:
-    """An experiment in a folder has one configuration (data, budget, recipes); rows and seeds may be added."""
+def claim_folder(out: Path) -> None:
+    """The folder is new, empty or a bench's."""
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file: give a folder for --out")
     mark = out / "bench.json"
@@ -82,6 +82,11 @@ def claim(out: Path, names: Sequence[str], options: Options) -> None:
         raise CheckpointError(f"{out} is not empty and holds no bench: give another --out, nothing was overwritten")
     if not mark.exists():
         checkpoint.write_json(mark, {"kind": "bench", "format_version": 1})
+
+
+def claim(out: Path, names: Sequence[str], options: Options) -> None:
+    """An experiment in a folder has one configuration (data, budget, recipes); rows and seeds may be added."""
+    claim_folder(out)
     for name in names:
         experiment = restricted(get(name), options)
         for sequence in experiment.sequences:

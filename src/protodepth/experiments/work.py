@@ -125,11 +125,12 @@ def run_training(job: Job) -> dict[str, Any]:
 
         def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
             place = job.place / "state" / f"{learner.name}-{domain.name}"
-            progress = fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
-            if learner is method:
-                stages[domain.name] = checkpoint.write_tensors(_stage_file(job.place, domain.name), method.state())
-            return progress
+            return fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
 
+        def keep(domain: Domain) -> None:
+            stages[domain.name] = checkpoint.write_tensors(_stage_file(job.place, domain.name), method.state())
+
+        after_each_domain(method, keep)
         result = run_sequence(
             method, domains, fit_domain, curve_every=recipe.curve_every, split=job.cell.settings["split"]
         )
@@ -144,6 +145,17 @@ def run_training(job: Job) -> dict[str, Any]:
     }
     shutil.rmtree(job.place / "state", ignore_errors=True)
     return document
+
+
+def after_each_domain(method: Method, keep: Callable[[Domain], None]) -> None:
+    """Call ``keep`` when a method has ended a domain: only then its state is whole (Fisher, buffer, statistics)."""
+    end = method.end_domain
+
+    def end_domain(domain: Domain) -> None:
+        end(domain)
+        keep(domain)
+
+    method.end_domain = end_domain  # type: ignore[method-assign]
 
 
 def sequence_recipe(cell: Cell) -> SequenceRecipe:

@@ -1,0 +1,65 @@
+"""protodepth tune"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Choose hyper-parameters of methods on val frames, the same number of trials for each; 'bench --tuned' uses them.
+
+    Writes tuned.toml and every trial into --out; interrupted, it goes on with the same command.
+    """
+
+    sequence: tuple[str, ...]
+    """indoor, outdoor, mixed."""
+    out: Path = Path("tuning")
+    """Folder for the trials."""
+    backbone: tuple[str, ...] = ("lite",)
+    """Networks."""
+    methods: tuple[str, ...] = ("finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
+    """Methods to tune."""
+    trials: int = 6
+    """Trials of each method; the first is the recipe as it is."""
+    seed: int = 0
+    """Seed of the trials."""
+    steps: int | None = None
+    """Training steps on each new domain (default: the recipe's)."""
+    base_steps: int | None = None
+    """Training steps of base networks; given, bundled ones are not used."""
+    size: str | None = None
+    """Size of the worlds, as 64x96."""
+    frames: int | None = None
+    """Training frames of each world."""
+    preset: str = "small"
+    """Preset of kbnet, voiced, fusionnet and uformer."""
+    base: tuple[str, ...] = ()
+    """Models to start from, as kbnet=FOLDER."""
+
+    def run(self) -> None:
+        from protodepth import recipes
+        from protodepth.commands.bench import pairs, positive, words
+        from protodepth.commands.options import parse_size
+        from protodepth.errors import UnknownNameError
+        from protodepth.experiments.planning import Options
+        from protodepth.experiments.tuning import tune
+        from protodepth.progress import Reporter
+
+        for name in words(self.sequence):
+            if name not in recipes.SEQUENCES:
+                raise UnknownNameError("sequence", name, recipes.SEQUENCES)
+        options = Options(
+            sequences=words(self.sequence),
+            backbones=words(self.backbone),
+            methods=words(self.methods),
+            seeds=(self.seed,),
+            steps=positive("steps", self.steps),
+            base_steps=positive("base-steps", self.base_steps),
+            size=parse_size(self.size) if self.size else None,
+            frames=positive("frames", self.frames),
+            preset=self.preset,
+            bases=pairs(self.base),
+        )
+        for (sequence, backbone, method), values in tune(self.trials, self.out, options, reporter=Reporter()).items():
+            print(f"{sequence} {backbone} {method:<12}{values or 'the recipe as it is'}")
+        print(f"wrote {self.out / 'tuned.toml'}: use it with 'protodepth bench ... --tuned {self.out / 'tuned.toml'}'")

@@ -1,0 +1,130 @@
+"""Hyper-parameters of every method, chosen on val frames with the same number of trials.  Test frames are never looked at here."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from scipy.stats import qmc
+
+from protodepth import checkpoint
+from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
+from protodepth.experiments.bench import claim_folder, work
+from protodepth.experiments.cells import Cell, Store, ordered
+from protodepth.experiments.planning import Options, Planner, Training, read_tuned
+from protodepth.experiments.scores import Group
+from protodepth.metrics import METRICS
+from protodepth.progress import Reporter
+
+RATE = ("rate", 1e-4, 5e-3)
+SPACES: Mapping[str, tuple[tuple[str, float, float], ...]] = {  # name, lowest, highest; all on a logarithmic scale
+    "finetune": (RATE,),
+    "ewc": (RATE, ("strength", 1e4, 1e8)),
+    "lwf": (RATE, ("weight", 1e-2, 1e1)),
+    "replay": (RATE,),
+    "ancl": (RATE, ("strength", 1e4, 1e8), ("auxiliary_strength", 1e3, 1e7)),
+    "cmp": (RATE,),
+    "l2p": (("rate", 3e-4, 1e-1), ("key_weight", 5e-2, 2.0)),
+    "joint": (RATE,),
+    "protodepth": (("rate", 3e-3, 2e-1), ("separation", 3e-2, 1.0)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One point of a method's space: {} is the recipe as it is."""
+
+    method: str
+    number: int
+    values: dict[str, Any]
+
+    def tuned(self) -> dict[str, Any]:
+        settings = {k: v for k, v in self.values.items() if k != "rate"}
+        found: dict[str, Any] = {"rate": self.values["rate"]} if "rate" in self.values else {}
+        return found | ({"settings": settings} if settings else {})
+
+
+def trials(method: str, count: int) -> list[Trial]:
+    """The recipe's own values, then ``count - 1`` points that fill the space evenly (a Halton sequence), the same every time.
+
+    >>> [t.number for t in trials("finetune", 3)], trials("ewc", 3)[0].values
+    ([0, 1, 2], {})
+    """
+    if method not in SPACES:
+        raise UnknownNameError("method with hyper-parameters", method, SPACES)
+    if count < 1:
+        raise ConfigError(f"--trials must be at least 1, got {count}")
+    space = SPACES[method]
+    points = qmc.Halton(len(space), scramble=False).random(count)[1:]  # the first is the corner
+    found = [Trial(method, 0, {})]
+    for n, point in enumerate(points, start=1):
+        values = {
+            name: float(f"{math.exp(math.log(low) + share * math.log(high / low)):.2g}")
+            for (name, low, high), share in zip(space, point, strict=True)
+        }
+        found.append(Trial(method, n, values))
+    return found
+
+
+def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial) -> Cell:
+    tuned = {sequence: {backbone: {trial.method: trial.tuned()}}}
+    row = Training(
+        sequence=sequence,
+        backbone=backbone,
+        method=trial.method,
+        seed=options.seeds[0],
+        variant=f"trial {trial.number}",
+        split="val",
+    )
+    return Planner(replace(options, tuned=tuned)).training(row)
+
+
+def score(document: dict[str, Any], method: str) -> float:
+    """Geometric mean of Average Performance over the four metrics (and, for ProtoDepth, over both settings): lower is better.
+
+    No metric outweighs another by its unit.
+    """
+    settings = ("incremental", "agnostic") if method == "protodepth" else ("incremental",)
+    logs = []
+    for setting in settings:
+        group = Group("", method, setting, {0: document})
+        logs += [math.log(group.values("performance", m)[0]) for m in METRICS]
+    return math.exp(sum(logs) / len(logs))
+
+
+Row = tuple[str, str, str]  # sequence, backbone, method
+
+
+def tune(count: int, out: Path, options: Options, *, reporter: Reporter | None = None) -> dict[Row, dict[str, Any]]:
+    """Trials (resumable cells) for the sequences, networks and methods of the options; writes ``tuned.toml`` and ``trials.json``.
+
+    Returns the chosen values by sequence, network and method.
+    """
+    rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
+    planned = {row: [(t, plan_trial(options, row[0], row[1], t)) for t in trials(row[2], count)] for row in rows}
+    claim_folder(out)
+    store = Store(out)
+    every = ordered(cell for found in planned.values() for _, cell in found)
+    failed = work(every, store, reporter or Reporter(quiet=True))
+    chosen, record = {}, []
+    for row, found in planned.items():
+        judged = [(score(store.result(cell), row[2]), trial) for trial, cell in found if store.done(cell)]
+        if not judged:
+            raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(failed.values()), 'unknown reason')}")
+        best = min(judged, key=lambda pair: pair[0])[1]
+        chosen[row] = best.tuned()
+        names = dict(zip(("sequence", "backbone", "method"), row, strict=True))
+        record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
+    checkpoint.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
+    checkpoint.write_json(out / "trials.json", {"split": "val", "trials": record, "failed": failed})
+    return chosen
+
+
+def merged(path: Path, chosen: Mapping[Row, dict[str, Any]]) -> dict[str, Any]:
+    """What a file holds already, with the new choices in their places."""
+    known = read_tuned(path) if path.exists() else {}
+    for (sequence, backbone, method), values in chosen.items():
+        known.setdefault(sequence, {}).setdefault(backbone, {})[method] = values
+    return known
