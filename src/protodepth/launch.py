@@ -97,7 +97,10 @@ def command_line() -> str:
 def print_table(document: dict[str, Any]) -> None:
     from rich.console import Console
 
-    Console().print(table(document))
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width: all twelve numbers
+        console = Console(width=140)
+    console.print(table(document, width=console.width))
 
 
 def picture(samples: list[Sample], method: Method) -> list[Sample]:
