@@ -29,6 +29,8 @@ WORLDS_OBJECTIVE = ObjectiveConfig(
 BASE_OBJECTIVE = replace(WORLDS_OBJECTIVE, learn_pose=True)
 INDOOR_PROTOTYPES = PrototypeConfig(image_size=10, depth_size=5)
 OUTDOOR_PROTOTYPES = PrototypeConfig(image_size=25, depth_size=10)
+# On val scenes of `highway` larger sets learned better: 2025, 2001, 1979 mm MAE for 10/5, 25/10, 60/30 (seed 0, 500 steps).
+OUTDOOR_WORLDS_PROTOTYPES = PrototypeConfig(image_size=60, depth_size=30)
 # What a base sees varies more than its world does: features that survive it can be adapted to other sensors and lenses.
 BASE_AUGMENT = AugmentConfig(
     brightness=(0.7, 1.3),
@@ -104,7 +106,7 @@ def outdoor() -> SequenceRecipe:
         domains=("worlds:street", "worlds:street_dusk", "worlds:highway"),
         objective=WORLDS_OBJECTIVE,
         schedule=Schedule(steps=500, batch_size=2, rate=1e-3, clip=math.inf),
-        prototypes=OUTDOOR_PROTOTYPES,
+        prototypes=OUTDOOR_WORLDS_PROTOTYPES,
         rates={"protodepth": 6e-2},
         settings=BUFFERS,
     )
