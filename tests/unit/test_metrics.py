@@ -90,8 +90,8 @@ def test_errors_of_one_image_against_a_loop() -> None:
 
 def test_the_caps_are_strict() -> None:
     d = np.array([[0.2, 5.0, 0.0, 1.0, -1.0, np.nan]])
-    errors = depth_errors(np.full((1, 6), 3.0), d, min_depth=0.2, max_depth=5.0)
-    assert errors["mae"] == 2000.0  # only the pixel at 1 m counts
+    errors = depth_errors(np.full((1, 6), 2.5), d, min_depth=0.2, max_depth=5.0)
+    assert errors["mae"] == 1500.0  # only the pixel at 1 m counts
 
 
 def test_the_prediction_is_not_capped() -> None:
