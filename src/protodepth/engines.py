@@ -12,7 +12,7 @@ import torch
 
 from protodepth import arrays
 from protodepth.backbones.voiced import scaffold
-from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError
+from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, ProtoDepthError
 from protodepth.types import Batch, BatchPrediction, Prediction
 
 Runtime = Literal["onnx", "openvino"]
@@ -45,9 +45,9 @@ class GraphInfo:
     depth_range: tuple[float, float]
     domain: str | None  # folded in; None = chosen inside the graph, for each image
     domains: tuple[str, ...]  # what there is to choose from
-    size: tuple[int, int]  # height and width; the only ones unless dynamic_size
-    dynamic_size: bool
-    smallest: tuple[int, int]  # sizes from here on hold, if dynamic
+    size: tuple[int, int]  # height and width that it was exported with
+    smallest: tuple[int, int]  # sizes from here on
+    largest: tuple[int, int]  # and up to here may be fed; a graph itself does not check
     scaffold: bool  # needs the interpolated points of VOICED as an input
     version: int = VERSION
 
@@ -67,16 +67,26 @@ class GraphInfo:
             )
         return info
 
+    @property
+    def dynamic_size(self) -> bool:
+        return self.smallest != self.largest
+
     def check_size(self, size: tuple[int, int]) -> None:
         if not self.dynamic_size and size != self.size:
             raise DataError(
                 f"the graph was exported for {self.size[0]}x{self.size[1]}, the frame is {size[0]}x{size[1]} (height x width): "
                 f"export one with --size {size[0]}x{size[1]}"
             )
-        if size[0] < self.smallest[0] or size[1] < self.smallest[1]:
+        if any(not low <= side <= high for low, side, high in zip(self.smallest, size, self.largest, strict=True)):
+            limits = " to ".join(f"{h}x{w}" for h, w in (self.smallest, self.largest))
             raise DataError(
-                f"the graph holds from {self.smallest[0]}x{self.smallest[1]} (height x width), the frame is {size[0]}x{size[1]}"
+                f"the graph holds for sizes from {limits} (height x width), the frame is {size[0]}x{size[1]}: "
+                f"export one with --size {size[0]}x{size[1]}"
             )
+
+
+class GraphError(ProtoDepthError):
+    """A graph that cannot compute a frame."""
 
 
 class Engine:
@@ -161,7 +171,7 @@ def open_onnx(file: Path, threads: int | None) -> tuple[str, Run]:
     runtime, state = need("onnxruntime"), need("onnxruntime.capi.onnxruntime_pybind11_state")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads or 0
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     try:
         session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except (
@@ -171,12 +181,19 @@ def open_onnx(file: Path, threads: int | None) -> tuple[str, Run]:
         state.InvalidArgument,
         state.NotImplemented,
     ) as error:
-        raise CheckpointError(f"{file} is not a readable ONNX graph ({str(error).splitlines()[0]})") from None
+        raise CheckpointError(f"{file} is not a readable ONNX graph ({_line(error)})") from None
     text = session.get_modelmeta().custom_metadata_map.get(KEY)
     if text is None:
         raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
     names = {i.name for i in session.get_inputs()}
-    return text, lambda inputs: session.run(None, {k: v for k, v in inputs.items() if k in names})
+
+    def run(inputs: Feed) -> list[np.ndarray]:
+        try:
+            return session.run(None, {k: v for k, v in inputs.items() if k in names})
+        except (state.Fail, state.InvalidArgument, state.RuntimeException) as error:
+            raise GraphError(f"the graph fails on this frame: {_line(error)}") from None
+
+    return text, run
 
 
 def open_openvino(file: Path, threads: int | None) -> tuple[str, Run]:
@@ -194,18 +211,24 @@ def open_openvino(file: Path, threads: int | None) -> tuple[str, Run]:
             raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
         compiled = core.compile_model(graph, "CPU", settings)
     except RuntimeError as error:
-        lines = str(error).strip().splitlines()
-        raise CheckpointError(
-            f"{file} is not a readable OpenVINO graph ({lines[-1] if lines else 'no reason given'})"
-        ) from None
+        raise CheckpointError(f"{file} is not a readable OpenVINO graph ({_line(error)})") from None
     names = {i.any_name for i in graph.inputs}
 
     def run(inputs: Feed) -> list[np.ndarray]:
         request = compiled.create_infer_request()  # of its own: a shared one would serve one thread at a time
-        request.infer({k: v for k, v in inputs.items() if k in names})
+        try:
+            request.infer({k: v for k, v in inputs.items() if k in names})
+        except RuntimeError as error:
+            raise GraphError(f"the graph fails on this frame: {_line(error)}") from None
         return [np.array(request.get_output_tensor(n).data) for n in range(len(compiled.outputs))]
 
     return str(graph.get_rt_info([KEY]).value), run
+
+
+def _line(error: BaseException) -> str:
+    """The part of a library's message that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
 
 
 OPENERS: Mapping[Runtime, Callable[[Path, int | None], tuple[str, Run]]] = {

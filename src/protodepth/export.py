@@ -8,13 +8,13 @@ import hashlib
 import logging
 import os
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter as clock
 from typing import Any
 
 import torch
@@ -22,13 +22,14 @@ from torch import Tensor, nn
 
 from protodepth import checkpoint
 from protodepth.descriptors import sample_descriptor, select, similarity
-from protodepth.engines import KEY, SUFFIX, Engine, GraphInfo, Runtime, feed, need
+from protodepth.engines import KEY, SUFFIX, Engine, GraphError, GraphInfo, Runtime, feed, need
 from protodepth.errors import CheckpointError, ConfigError, DataError, ProtoDepthError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import Values, apply, gather
 from protodepth.types import BASE, Batch, Depth, Float, Int
 
 TOLERANCE = 1e-3  # largest relative error of the depth
+SMALLEST, LARGEST = 8, 2**16  # sides of a frame
 
 
 class ExportError(ProtoDepthError):
@@ -42,13 +43,23 @@ class Exported:
     files: tuple[Path, ...]
     info: GraphInfo
     difference: float  # largest relative difference from PyTorch that the check found
-    seconds: float
+    seconds: float = 0.0
     note: str = ""  # why the size is fixed, if it is
+
+    def _sizes(self) -> str:
+        (height, width), (high_h, high_w) = self.info.smallest, self.info.largest
+        low = "" if (height, width) == (SMALLEST, SMALLEST) else f" from {height}x{width}"
+        high = "" if (high_h, high_w) == (LARGEST, LARGEST) else f" up to {high_h}x{high_w}"
+        return f"sizes{low}{high}" if low or high else "any size"
 
     def __str__(self) -> str:
         info = self.info
         inside = f"domain {info.domain}" if info.domain else f"choosing among {', '.join(info.domains)}"
-        size = "any batch and size" if info.dynamic_size else f"any batch, size {info.size[0]}x{info.size[1]} only"
+        size = (
+            f"any batch, {self._sizes()}"
+            if info.dynamic_size
+            else f"any batch, size {info.size[0]}x{info.size[1]} only"
+        )
         megabytes = sum(f.stat().st_size for f in self.files) / 1e6
         return (
             f"wrote {', '.join(str(f) for f in self.files)} ({megabytes:.1f} MB): {info.backbone}, {inside}, {size}; "
@@ -149,7 +160,7 @@ def export(
 
     Example: ``export(model, "model.onnx", domain="warehouse")``
     """
-    started, file = time.perf_counter(), Path(file)
+    started, file = clock(), Path(file)
     format = _format(file, format)
     if min(size) < 32:
         raise ConfigError(f"size {size[0]}x{size[1]} is too small: at least 32x32")
@@ -158,19 +169,24 @@ def export(
     graph, note = Graph(model, domain), ""
     for dynamic in (True, False):
         try:
-            data, info = convert(graph, model, size, dynamic=dynamic)
-            break
-        except torch.onnx.OnnxExporterError as error:
+            return replace(_write(graph, model, file, size, dynamic=dynamic), note=note, seconds=clock() - started)
+        except (torch.onnx.OnnxExporterError, ExportError, GraphError) as error:
             if not dynamic:
                 raise ExportError(f"{model.backbone.name} cannot be exported: {_reason(error)}") from error
-            note = f"the size is fixed, for with a free one the exporter says: {_reason(error)}"
+            note = f"the size is fixed, for a graph of any size fails: {_reason(error)}"
+    raise AssertionError
+
+
+def _write(graph: Graph, model: ProtoDepth, file: Path, size: tuple[int, int], *, dynamic: bool) -> Exported:
+    """Convert, check, and only then write."""
+    data, info = convert(graph, model, size, dynamic=dynamic)
     with tempfile.TemporaryDirectory() as folder:
-        drafts = _draft(Path(folder), data, info, format)
+        drafts = _draft(Path(folder), data, info, _format(file, None))
         difference = check(Engine.open(drafts[-1]), model)
         files = tuple(file.with_suffix(draft.suffix) for draft in drafts)
         for draft, final in zip(drafts, files, strict=True):
             checkpoint.write_bytes(final, draft.read_bytes())
-    return Exported(files, info, difference, time.perf_counter() - started, note)
+    return Exported(files, info, difference)
 
 
 def _format(file: Path, format: Runtime | None) -> Runtime:
@@ -226,6 +242,7 @@ def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: 
             dynamic_shapes=tuple({0: free} if name == "intrinsics" else maps for name in inputs),
         )
     assert program is not None
+    smallest, largest = _range(program.exported_program, size) if dynamic else (size, size)
     info = GraphInfo(
         backbone=model.backbone.name,
         backbone_sha256=model.fingerprint(),
@@ -233,8 +250,8 @@ def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: 
         domain=graph.domain,
         domains=graph.names,
         size=size,
-        dynamic_size=dynamic,
-        smallest=_smallest(program.exported_program, size) if dynamic else size,
+        smallest=smallest,
+        largest=largest,
         scaffold=graph.scaffolded,
     )
     proto = program.model_proto
@@ -243,15 +260,20 @@ def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: 
     return proto.SerializeToString(), info
 
 
-def _smallest(program: Any, size: tuple[int, int]) -> tuple[int, int]:
-    """The sizes from which on the traced branches are those that PyTorch takes too; a graph itself checks nothing."""
+def _range(program: Any, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The sizes for which PyTorch takes the branches that were traced; a graph itself checks nothing."""
     image = next(node for node in program.graph.nodes if node.op == "placeholder" and node.name == "image").meta["val"]
-    ranges = program.range_constraints
-    found = []
+    limits = []
     for side, given in zip(image.shape[2:], size, strict=True):
-        expression = getattr(getattr(side, "node", None), "expr", None)
-        found.append(int(ranges[expression].lower) if expression in ranges else given)
-    return found[0], found[1]
+        expression = getattr(getattr(side, "node", None), "expr", None)  # a plain number: the exporter fixed it
+        bounds = program.range_constraints.get(expression)
+        limits.append((given, given) if bounds is None else (_side(bounds.lower), _side(bounds.upper)))
+    (low_h, high_h), (low_w, high_w) = limits
+    return (low_h, low_w), (high_h, high_w)
+
+
+def _side(bound: Any) -> int:
+    return LARGEST if not bound.is_finite else min(LARGEST, max(SMALLEST, int(bound)))
 
 
 def _draft(folder: Path, data: bytes, info: GraphInfo, format: Runtime) -> list[Path]:
@@ -272,10 +294,8 @@ def _draft(folder: Path, data: bytes, info: GraphInfo, format: Runtime) -> list[
 
 def check(engine: Engine, model: ProtoDepth, tolerance: float = TOLERANCE) -> float:
     """Compare a graph with PyTorch on random frames at two sizes (one if it has one); returns the largest relative difference."""
-    (height, width), info = engine.info.size, engine.info
-    half = (max(height // 2 + 1, info.smallest[0], 33), max(width // 2 + 3, info.smallest[1], 35))  # odd, mostly
-    worst = 0.0
-    for count, size in ((1, (height, width)), (3, half if info.dynamic_size else (height, width))):
+    info, worst = engine.info, 0.0
+    for count, size in ((1, info.size), (3, _another(info))):
         batch = random_batch(size, count, info.depth_range, seed=count)
         difference = _difference(engine, model, batch)
         if not difference <= tolerance:  # also for NaN
@@ -285,6 +305,13 @@ def check(engine: Engine, model: ProtoDepth, tolerance: float = TOLERANCE) -> fl
             )
         worst = max(worst, difference)
     return worst
+
+
+def _another(info: GraphInfo) -> tuple[int, int]:
+    """About half the size and mostly odd, or as near to that as the graph goes."""
+    wished = (max(info.size[0] // 2 + 1, 33), max(info.size[1] // 2 + 3, 35))
+    sides = [min(max(w, low), high) for w, low, high in zip(wished, info.smallest, info.largest, strict=True)]
+    return sides[0], sides[1]
 
 
 def _difference(engine: Engine, model: ProtoDepth, batch: Batch) -> float:

@@ -122,8 +122,9 @@ def _running_max(x: Tensor, size: int, dim: int) -> Tensor:
     reached = 1
     while reached < size:
         step = min(reached, size - reached)
-        length = x.shape[dim] - step
-        x = torch.maximum(x.narrow(dim, 0, length), x.narrow(dim, step, length))
+        # constants from either end, so that an exported graph of any size needs no arithmetic on it
+        pair = (x[..., :-step, :], x[..., step:, :]) if dim == -2 else (x[..., :-step], x[..., step:])
+        x = torch.maximum(*pair)
         reached += step
     return x
 

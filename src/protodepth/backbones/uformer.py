@@ -41,7 +41,10 @@ def into_windows(x: Float[Tensor, "b h w c"], side: int, offset: Grid) -> Float[
 def from_windows(x: Float[Tensor, "b m a c"], grid: Grid, side: int, offset: Grid) -> Float[Tensor, "b h w c"]:
     """The inverse of :func:`into_windows`: back to ``grid``, the filling dropped."""
     (h, w), (top, left) = grid, offset
-    rows, columns = -(-(h + top) // side), -(-(w + left) // side)
+    rows, columns = (
+        (h + top + side - 1) // side,
+        (w + left + side - 1) // side,
+    )  # of what is positive: ONNX rounds to zero
     x = x.reshape(x.shape[0], rows, columns, side, side, x.shape[-1]).transpose(2, 3)
     x = x.reshape(x.shape[0], rows * side, columns * side, x.shape[-1])
     return x[:, top : top + h, left : left + w]

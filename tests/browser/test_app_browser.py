@@ -1,0 +1,223 @@
+"""The local page in a real browser: it shows, it turns, it takes files, it asks nothing of the network, it leaves nothing."""
+
+import os
+import shutil
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from protodepth.app import work
+from protodepth.app.server import running
+from protodepth.backbones.lite import Lite
+from protodepth.data import frames
+from protodepth.model import ProtoDepth
+
+pytest.importorskip("gradio", reason="the extra is missing: pip install 'protodepth[app]'")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+pytestmark = pytest.mark.browser
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WAIT = 120_000  # milliseconds; a busy machine takes its time
+PIXELS = """canvas => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let sum = 0; const colours = new Set();
+  for (let i = 0; i < data.length; i += 4) { const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2]; colours.add(c); sum = (sum * 31 + c) % 1000000007; }
+  return [sum, colours.size];
+}"""
+
+
+@dataclass
+class Site:
+    address: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    torch.manual_seed(0)
+    model = ProtoDepth(Lite((0.1, 8.0), (4, 6, 8, 10, 12), (4, 4, 6, 6, 8)))
+    model.add_domain("room", base=True)
+    model.add_domain("hall", seed=1)
+    with torch.no_grad():
+        for prototypes in model.domain("hall").sets.values():
+            prototypes.A *= 1.2
+    with running(model) as address:
+        place = Path(os.environ["GRADIO_TEMP_DIR"])
+        yield Site(address, place)
+    assert not place.exists(), "uploads outlive the page"
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(address.rstrip("/").rsplit(":", 1)[1]))) != 0, "the port stays open"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no chromium is installed: apt install chromium")
+    with playwright.sync_playwright() as p:
+        started = p.chromium.launch(executable_path=program, args=FLAGS)
+        yield started
+        started.close()
+
+
+class Visit:
+    """An open page that remembers what it asked for and complained about."""
+
+    def __init__(self, browser, site: Site, width: int = 1400, height: int = 1100) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": height})
+        self.page.set_default_timeout(WAIT)
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda r: self.requests.append(r.url))
+        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        self.page.goto(site.address)
+        self.page.wait_for_selector(".pd-pictures img")
+
+    def choose(self, name: str, option: str) -> None:
+        self.page.locator(f"#{name} input").click()
+        self.page.get_by_role("option", name=option).click()
+
+    def complete(self) -> None:
+        """Press the button and wait until the results are new."""
+        self.page.evaluate("document.querySelector('#pd-result').firstElementChild.dataset.old = 1; document.querySelectorAll('.pd-result, .pd-error').forEach(e => e.classList.add('old'))")  # fmt: skip
+        self.page.click("#pd-go")
+        self.page.wait_for_selector(".pd-result:not(.old), .pd-error:not(.old)")
+
+    def captions(self) -> list[str]:
+        return self.page.locator(".pd-pictures figcaption").all_inner_texts()
+
+    def cloud(self):
+        return self.page.frame_locator("iframe.pd-cloud").locator("canvas")
+
+    def pixels(self, number: int = 0) -> list[int]:
+        self.page.wait_for_timeout(300)
+        return self.cloud().nth(number).evaluate(PIXELS)
+
+
+@pytest.fixture(scope="module")
+def visit(browser, site: Site) -> Iterator[Visit]:
+    found = Visit(browser, site)
+    yield found
+    found.page.close()
+
+
+def test_the_page_shows_an_example_at_once_and_asks_only_this_machine(visit: Visit, site: Site):
+    assert [c.split(":")[0] for c in visit.captions()][1:] in (["domain hall", "un-adapted network (base)"], ["domain room", "un-adapted network (base)"])  # fmt: skip
+    assert "sparse points" in visit.captions()[0]
+    assert visit.page.locator(".pd-bar").count() == 2
+    assert visit.page.locator("#pd-camera input, #pd-camera textarea").input_value() == work.intrinsics_text(work.example("room"))  # fmt: skip
+    outside = [u for u in visit.requests if not u.startswith((site.address, "data:", "blob:", "about:"))]
+    assert outside == []
+    assert visit.complaints == []
+
+
+def test_dragging_turns_both_clouds_and_zero_brings_them_back(visit: Visit):
+    visit.choose("pd-domain", "hall")
+    visit.complete()
+    visit.cloud().first.scroll_into_view_if_needed()
+    before = [visit.pixels(n) for n in (0, 1)]
+    assert all(colours > 200 for _, colours in before)
+    assert before[0] != before[1]
+    box = visit.cloud().first.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    visit.page.mouse.move(x, y)
+    visit.page.mouse.down()
+    visit.page.mouse.move(x + 90, y + 30, steps=4)
+    visit.page.mouse.up()
+    turned = [visit.pixels(n) for n in (0, 1)]
+    assert all(a != b for a, b in zip(before, turned, strict=True))
+    visit.cloud().first.press("0")
+    assert [visit.pixels(n) for n in (0, 1)] == before
+
+
+def test_another_example_and_another_domain_change_the_pictures(visit: Visit):
+    first = visit.page.locator(".pd-pictures img").first.get_attribute("src")
+    visit.choose("pd-example", "warehouse")
+    visit.complete()
+    assert visit.page.locator(".pd-pictures img").first.get_attribute("src") != first
+    assert visit.captions()[1].startswith("domain hall: mean error")
+    visit.choose("pd-domain", "base: the network as it is")
+    visit.complete()
+    assert len(visit.captions()) == 2
+    assert visit.captions()[1].startswith("un-adapted network (base): mean error")
+
+
+def test_own_files_are_completed_and_mistakes_are_explained(browser, site: Site, tmp_path: Path):
+    frame = work.example("office")
+    frames.write_image(tmp_path / "picture.png", frame.image)
+    frames.write_depth(tmp_path / "points.png", frame.sparse_depth, "mm")
+    Image.new("I;16", (20, 20), 3000).save(tmp_path / "other_size.png")
+    visit = Visit(browser, site)
+    visit.choose("pd-example", "my own files")
+    visit.page.locator("#pd-image input[type=file]").set_input_files(str(tmp_path / "picture.png"))
+    visit.page.wait_for_selector("#pd-image .file-preview")
+    visit.complete()
+    assert "give an image and a sparse depth map" in visit.page.locator(".pd-error").inner_text()
+    visit.page.locator("#pd-sparse input[type=file]").set_input_files(str(tmp_path / "points.png"))
+    visit.page.wait_for_selector("#pd-sparse .file-preview")
+    visit.page.locator("#pd-camera input, #pd-camera textarea").fill(work.intrinsics_text(frame))
+    visit.complete()
+    assert visit.captions()[0] == f"{int((frame.sparse_depth > 0).sum()):,} sparse points"
+    assert "Sparse depth read as mm" in visit.page.locator(".pd-result p").first.inner_text()
+    visit.page.locator("#pd-camera input, #pd-camera textarea").fill("ninety")
+    visit.complete()
+    assert "'ninety' is not a number" in visit.page.locator(".pd-error").inner_text()
+    assert visit.complaints == []
+    visit.page.close()
+
+
+def test_a_page_cannot_fetch_from_elsewhere(visit: Visit):
+    result = visit.page.evaluate("() => fetch('http://127.0.0.1:9/').then(() => 'sent', e => e.name)")
+    assert result == "TypeError"
+    assert any("Content Security Policy" in c for c in visit.complaints)
+    visit.complaints.clear()
+
+
+@pytest.mark.parametrize("width", [390, 800])
+def test_nothing_sticks_out_at_small_widths(browser, site: Site, width: int):
+    visit = Visit(browser, site, width, 900)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    visit.page.locator("iframe.pd-cloud").scroll_into_view_if_needed()
+    assert visit.pixels()[1] > 200
+    visit.page.close()
+
+
+def status(request: urllib.request.Request) -> int:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        return opener.open(request, timeout=60).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_server_refuses_other_hosts_large_bodies_paths_and_large_files(site: Site):
+    assert status(urllib.request.Request(site.address)) == 200
+    assert status(urllib.request.Request(site.address, headers={"Host": "evil.example"})) == 400
+    post = site.address + "gradio_api/queue/join"
+    assert status(urllib.request.Request(post, data=b"{}", headers={"Content-Length": str(10**9)})) == 413
+    for path in ("gradio_api/file=/etc/passwd", "gradio_api/file=../../../../etc/passwd"):
+        assert status(urllib.request.Request(site.address + path)) in (400, 403, 404)
+    data = (
+        b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+        + bytes(21 * 2**20)
+        + b"\r\n--x--\r\n"
+    )
+    upload = urllib.request.Request(site.address + "gradio_api/upload", data=data, headers={"Content-Type": "multipart/form-data; boundary=x"})  # fmt: skip
+    assert status(upload) == 413
+    assert sum(f.stat().st_size for f in site.folder.rglob("*") if f.is_file()) < 20 * 2**20

@@ -1,0 +1,175 @@
+"""The page without a browser: what it refuses, what it computes, what it writes into HTML."""
+
+import base64
+import io
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from protodepth import figures
+from protodepth.app import server, view, work
+from protodepth.app.work import Limits, Question, answer, example, example_names
+from protodepth.backbones.lite import Lite
+from protodepth.data import frames
+from protodepth.errors import DataError, UnknownNameError
+from protodepth.model import ProtoDepth
+
+
+@pytest.fixture(scope="module")
+def model() -> ProtoDepth:
+    torch.manual_seed(0)
+    found = ProtoDepth(Lite((0.1, 8.0), (4, 6, 8, 10, 12), (4, 4, 6, 6, 8)))
+    found.add_domain("room", base=True)
+    found.add_domain("hall", seed=1)
+    with torch.no_grad():
+        for prototypes in found.domain("hall").sets.values():
+            prototypes.A *= 1.2
+    return found
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Question:
+    frame = example("room")
+    frames.write_image(tmp_path / "a.png", frame.image)
+    frames.write_depth(tmp_path / "z.png", frame.sparse_depth, "mm")
+    return Question(
+        image=str(tmp_path / "a.png"),
+        sparse=str(tmp_path / "z.png"),
+        intrinsics=work.intrinsics_text(frame),
+        unit="mm",
+        domain="hall",
+    )
+
+
+def test_files_of_a_visitor_give_the_depth_that_predict_gives(model: ProtoDepth, files: Question):
+    found = answer(model, files)
+    frame = example("room")
+    points = np.rint(frame.sparse_depth * 1000) / 1000
+    expected = model.predict(frame.image, points, frame.intrinsics, domain="hall")
+    np.testing.assert_allclose(found.adapted.depth, expected.depth, rtol=1e-4)
+    np.testing.assert_array_equal(found.frame.image, frame.image)
+    assert found.errors is None
+
+
+def test_an_example_comes_with_its_errors(model: ProtoDepth):
+    found = answer(model, Question(example="room", domain="hall"))
+    truth = example("room").ground_truth
+    expected = [np.abs(model.predict(found.frame.image, found.frame.sparse_depth, found.frame.intrinsics, domain=d).depth - truth)[truth > 0].mean() for d in ("base", "hall")]  # fmt: skip
+    assert found.errors == pytest.approx(tuple(expected))
+
+
+def test_examples_fit_the_range_of_the_network():
+    assert set(example_names((0.1, 8.0))) == {"room", "warehouse", "corridor_night", "office"}
+    assert set(example_names((1.5, 100.0))) == {"street", "street_dusk", "highway", "garden"}
+    assert len(example_names((0.1, 100.0))) == 8
+
+
+def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(files: Question, tmp_path: Path, monkeypatch):
+    Image.new("1", (5000, 4000)).save(tmp_path / "bomb.png")  # 20 megapixels in a few kilobytes
+    assert (tmp_path / "bomb.png").stat().st_size < 100_000
+    monkeypatch.setattr(frames, "read_image", lambda path: pytest.fail("decoded"))
+    for changed in (
+        replace(files, image=str(tmp_path / "bomb.png")),
+        replace(files, sparse=str(tmp_path / "bomb.png")),
+    ):
+        with pytest.raises(DataError, match=r"bomb\.png has 20 megapixels, the limit is 16"):
+            work.read(changed, (0.1, 8.0), Limits())
+
+
+def test_large_strange_and_vanished_files_are_refused(files: Question, tmp_path: Path):
+    with pytest.raises(DataError, match="the limit is 0"):
+        work.read(files, (0.1, 8.0), Limits(file_bytes=10))
+    (tmp_path / "a.svg").write_text("<svg/>")
+    with pytest.raises(DataError, match=r"\.svg file, expected \.png"):
+        work.read(replace(files, image=str(tmp_path / "a.svg")), (0.1, 8.0), Limits())
+    with pytest.raises(DataError, match="drop it again"):
+        work.read(replace(files, sparse=str(tmp_path / "gone.png")), (0.1, 8.0), Limits())
+    with pytest.raises(DataError, match="give an image and a sparse depth map"):
+        work.read(Question(), (0.1, 8.0), Limits())
+
+
+def test_intrinsics_are_numbers_and_never_a_file_of_this_machine(files: Question, tmp_path: Path):
+    secret = tmp_path / "intrinsics.txt"
+    secret.write_text("90 90 48 32")
+    with pytest.raises(DataError, match="is not a number"):
+        work.read(replace(files, intrinsics=str(secret)), (0.1, 8.0), Limits())
+
+
+def test_names_that_do_not_exist_are_refused(model: ProtoDepth):
+    with pytest.raises(UnknownNameError, match="auto, base, room, hall"):
+        answer(model, Question(example="room", domain="cellar"))
+    with pytest.raises(UnknownNameError, match="example"):
+        answer(model, Question(example="street"))  # an outdoor world and an indoor network
+
+
+def pictures(html: str) -> list[np.ndarray]:
+    found = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", html)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")) for data in found]
+
+
+def test_the_pictures_show_the_depths_on_one_scale(model: ProtoDepth):
+    found = answer(model, Question(example="room", domain="hall"))
+    points, adapted, base, _ = pictures(view.result_html(found))
+    low, high, scale = figures.limits([found.adapted.depth, found.base.depth])
+    for picture, prediction in ((adapted, found.adapted), (base, found.base)):
+        np.testing.assert_array_equal(picture[::4, ::4], figures.colorize(prediction.depth, low, high, scale=scale))
+    assert points.shape == adapted.shape
+    assert len(pictures(view.result_html(answer(model, Question(example="room", domain="base"))))) == 3
+
+
+def test_the_cloud_carries_depth_to_a_few_millimetres_and_the_cameras_numbers(model: ProtoDepth):
+    found = answer(model, Question(example="room", domain="hall"))
+    data = view.cloud_data(found)
+    depth = np.frombuffer(base64.b64decode(data["maps"]["domain hall"]), "<u2").reshape(64, 96) / 65535 * data["top"]
+    np.testing.assert_allclose(depth, found.adapted.depth, atol=2e-3)
+    assert data["camera"] == pytest.approx([found.frame.intrinsics[i] for i in ((0, 0), (1, 1), (0, 2), (1, 2))])
+
+
+def test_the_chosen_domain_has_the_longest_bar(model: ProtoDepth):
+    found = answer(model, Question(example="room"))
+    html = view.bars(found)
+    rows = re.findall(r"<span>(\w+)</span>.*?<span>(-?[\d.]+)</span>", html)
+    assert rows[0][0] == found.adapted.domain
+    assert float(rows[0][1]) == pytest.approx(max(found.adapted.similarity.values()), abs=1e-3)
+    assert re.search(rf"pd-chosen\"><span>{found.adapted.domain}<", html)
+
+
+def test_text_of_a_visitor_cannot_become_part_of_the_page(model: ProtoDepth, tmp_path: Path):
+    desk = server.Desk(model, Limits())
+    bad = tmp_path / "<img src=x onerror=alert(1)>.png"
+    bad.write_bytes(b"no picture")
+    html, cloud = desk.html(Question(image=str(bad), sparse=str(bad), intrinsics="1,1,1,1"))
+    desk.close()
+    assert "<img" not in html
+    assert "&lt;img src=x" in html
+    assert str(tmp_path) not in html  # nor does it learn where files lie
+    assert cloud == ""
+
+
+def test_a_question_that_takes_too_long_is_answered_with_a_message(model: ProtoDepth, monkeypatch):
+    monkeypatch.setattr(server, "answer", lambda *a: time.sleep(0.5))
+    desk = server.Desk(model, Limits(seconds=0.05))
+    html, _ = desk.html(Question(example="room"))
+    desk.close()
+    assert "took longer than 0.05 s" in html
+
+
+def scope(method: str = "POST", host: bytes = b"127.0.0.1:7860", **headers: bytes) -> dict[str, object]:
+    pairs = [(k.replace("_", "-").encode(), v) for k, v in headers.items()]
+    return {"type": "http", "method": method, "headers": [(b"host", host), *pairs]}
+
+
+def test_the_guard_refuses_other_hosts_and_large_or_unsized_requests():
+    guard = server.Guard(None, limit=100)  # type: ignore[arg-type]
+    assert guard.refusal(scope("GET")) is None
+    assert guard.refusal(scope("GET", b"localhost:7860")) is None
+    assert guard.refusal(scope("GET", b"evil.example"))[0] == 400
+    assert guard.refusal(scope(content_length=b"100")) is None
+    assert guard.refusal(scope(content_length=b"101"))[0] == 413
+    assert guard.refusal(scope(transfer_encoding=b"chunked"))[0] == 411
