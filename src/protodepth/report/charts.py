@@ -89,7 +89,7 @@ def line_chart(
         parts += [_rule(left, y, right, y), _text(left - 7, y + 4, f"{v:,.6g}", "end")]
     for v in ticks(first, last, most=5):
         parts.append(_text(at(v, low)[0], bottom + 17, f"{v:,.6g}"))
-    ends = [x for x, _ in boundaries[1:]] + [last]
+    ends = [x for x, _ in boundaries[1:]] + [last] if boundaries else []  # without stages there is nothing to mark
     for (x, name), end in zip(boundaries, ends, strict=True):
         a, b = at(x, low)[0], at(end, low)[0]
         parts += [
