@@ -62,6 +62,7 @@ class Adaptation:
     before: float
     after: float
     better: float  # share of the judging frames whose error shrank
+    judged: int  # how many frames judge
     photometric: tuple[float, float]  # held-out loss at the start and of what was kept
 
     @property
@@ -77,7 +78,7 @@ class Adaptation:
         return (
             f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, kept step {self.best_step} "
             f"(held-out photometric loss {self.photometric[0]:.4f} -> {self.photometric[1]:.4f}); error at held-out sparse points "
-            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} %, smaller on {100 * self.better:.0f} % of the frames): "
+            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} %, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
             f"adapting {'helped' if self.helped else 'did not help'}"
         )
 
@@ -98,6 +99,20 @@ class Thinned:
         return hide(self.data[index])[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The frames of two datasets, one after the other."""
+
+    first: FrameDataset
+    second: FrameDataset
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.first[index] if index < len(self.first) else self.second[index - len(self.first)]
+
+
 def hide(frame: Frame) -> tuple[Frame, np.ndarray]:
     """The frame without a seeded share of its points, and those points (h w, 0 elsewhere); the same whenever it is called."""
     shown, hidden = withhold(frame.sparse_depth, HIDDEN, name=frame.name)
@@ -114,13 +129,14 @@ class Parts:
 
 
 def divide(domain: Domain) -> Parts:
-    """Val frames judge and, if they have neighbours, watch; else the last part of the training block watches, after a gap."""
+    """Val frames judge (if they are few, test frames too) and, if they have neighbours, watch; else the last part of the training block
+    watches, after a gap."""
     train, val = domain.train, domain.val
     if len(val) == 0 or share_frames(train, val):
         return Parts(Thinned(train), train, train)
     if val[0].neighbours:
         return Parts(train, val, val)
-    count = len(train)
+    count, val = len(train), val if len(val) >= 8 else Joined(val, domain.test)
     last, gap = max(2, round(0.15 * count)), max(2, round(0.02 * count))
     if count < 10:
         return Parts(train, train, val)
@@ -287,6 +303,7 @@ def adapt(
         before=float(before.mean()),
         after=float(after.mean()),
         better=float((after < before).mean()),
+        judged=len(after),
         photometric=(watch.start, watch.best),
     )
     model.history[name] = record(result, domain, data)

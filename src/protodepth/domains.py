@@ -99,7 +99,6 @@ def describe_base(model: ProtoDepth, data: Domain, name: str | None = None, *, s
     describe(model, name, data.train, data.val)
     told = {"source": Path(source).name if Path(source).exists() else source or data.name, "data": data.identity}
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    model.history[name] = {**model.history.get(name, {}), "described": {**told, "when": when}}
-    model.history[name].setdefault("source", told["source"])
-    model.history[name].setdefault("when", when)
+    history = model.history.get(name) or {"source": told["source"], "when": when}
+    model.history[name] = {**history, "described": {**told, "when": when}}
     return name

@@ -144,6 +144,7 @@ def describe(
         "unknown": prediction.unknown,
         "similarity": _rounded(prediction.similarity),
         "distance": _rounded(prediction.distance),
+        "excess": None if prediction.excess is None else round(prediction.excess, 5),
         "seconds": round(seconds, 5),
         "points": int(valid.sum()),
         "points_kept": round(float(kept.sum() / max(1, valid.sum())), 4),

@@ -165,6 +165,7 @@ class Choice(NamedTuple):
     domains: tuple[str, ...]
     distance: Float[Tensor, "b k"] | None  # columns as the names given to ``choose``; None without statistics
     unknown: Bool[Tensor, "b"]
+    excess: Float[Tensor, "b"] | None  # smallest of distance / threshold
 
 
 def choose(
@@ -180,12 +181,12 @@ def choose(
     ``nearest`` is the choice by cosine (Eq. 11), which the rule ``gaussian`` replaces.  A frame can be called unknown only if every domain to choose from has statistics: else it might belong to one that has none.
     """
     missing = [name for name in names if name not in statistics]
-    distance, unknown = None, torch.zeros(len(s), dtype=torch.bool, device=s.device)
+    distance, ratio, unknown = None, None, torch.zeros(len(s), dtype=torch.bool, device=s.device)
     if names and not missing:
         distance, ratio = excess(s, [statistics[name] for name in names], rule.false_alarms)
         unknown = ratio > 1
     if domain is not None or nearest is None:
-        return Choice((domain or BASE,) * len(s), distance, unknown)
+        return Choice((domain or BASE,) * len(s), distance, unknown, ratio)
     if rule.selection == "gaussian" and distance is None:
         raise DomainError(
             f"selection 'gaussian' needs statistics, and domain {missing[0]!r} has none (it was made without them): "
@@ -197,7 +198,7 @@ def choose(
         if rule.unknown == "error":
             raise DomainError(_far(names, distance, unknown))
         used = tuple(BASE if far else name for far, name in zip(unknown.tolist(), used, strict=True))
-    return Choice(used, distance, unknown)
+    return Choice(used, distance, unknown, ratio)
 
 
 def _far(names: tuple[str, ...], distance: Tensor | None, unknown: Tensor) -> str:

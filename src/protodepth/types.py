@@ -104,6 +104,7 @@ class BatchPrediction:
     context: Mapping[str, Any] = field(default_factory=dict)  # the encoder's context, for losses that need it
     distance: Float[Tensor, "b k"] | None = None  # Mahalanobis, columns as in ``names``; None without statistics
     unknown: Bool[Tensor, "b"] | None = None  # farther from every domain than its own frames are
+    excess: Float[Tensor, "b"] | None = None  # smallest of distance / threshold; above 1 = unknown
 
     def frame(self, index: int) -> "Prediction":
         """One frame as arrays."""
@@ -117,6 +118,7 @@ class BatchPrediction:
             similarity=row(self.similarity),
             unknown=self.unknown is not None and bool(self.unknown[index]),
             distance=row(self.distance),
+            excess=None if self.excess is None else float(self.excess[index]),
         )
 
 
@@ -129,6 +131,9 @@ class Prediction:
     similarity: dict[str, float]  # cosine to the descriptor of each domain
     unknown: bool = False  # unlike every known domain; see selection.Rule
     distance: dict[str, float] = field(default_factory=dict)  # Mahalanobis; empty where a domain has no statistics
+    excess: float | None = (
+        None  # smallest of distance / threshold: above 1 = unknown; average it over frames to be surer
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,7 +182,7 @@ def test_the_examples_run(script: str, tmp_path: Path, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real recordings are not beside this checkout")
-@pytest.mark.parametrize("name", ["hololens", "kitti_raw"])
+@pytest.mark.parametrize("name", ["kitti_raw", pytest.param("hololens", marks=pytest.mark.slow)])
 def test_a_real_recording_can_be_learned_and_completed(name: str, tmp_path: Path):
     from protodepth.adaptation import AdaptConfig, adapt
     from protodepth.training import Schedule

@@ -117,7 +117,7 @@ def test_a_domain_that_does_not_help_is_said_so(
 
 
 def test_the_verdict_counts_what_is_gone():
-    made = Adaptation(name="x", frames=1, steps=1, best_step=1, seconds=1, before=200, after=150, better=1, photometric=(1, 1))  # fmt: skip
+    made = Adaptation(name="x", frames=1, steps=1, best_step=1, seconds=1, before=200, after=150, better=1, judged=9, photometric=(1, 1))  # fmt: skip
     assert made.gain == 0.25
     assert made.helped
     assert not dataclasses.replace(made, after=199).helped

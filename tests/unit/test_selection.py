@@ -212,6 +212,7 @@ def test_a_prediction_says_unknown_and_how_far(known: ProtoDepth, batch: Batch):
     assert not first.unknown
     assert second.unknown
     assert min(first.distance, key=first.distance.__getitem__) == "night"
+    assert first.excess <= 1 < second.excess
     assert all(second.distance[name] > first.distance["night"] for name in second.distance)
 
 
@@ -266,8 +267,9 @@ def test_learning_a_domain_takes_its_statistics_once_and_leaves_the_others_alone
     method.end_domain(room)  # as a sequence does for a domain that was learned before
     method.begin_domain(warehouse, lambda m, d, /: None)
     method.end_domain(warehouse)
-    assert model.statistics["warehouse"].count == len(warehouse.train)
-    assert torch.equal(model.statistics["warehouse"].samples, sample_descriptors(model, warehouse.val))
+    fitted, later = sample_descriptors(model, warehouse.train), sample_descriptors(model, warehouse.val)
+    assert model.statistics["warehouse"].count == 5  # val is short, so the last of six train frames is left out as well
+    assert torch.equal(model.statistics["warehouse"].samples, torch.cat([fitted[5:], later]))
     for key, value in model.statistics["room"].tensors().items():
         assert torch.equal(value, before[key])
 
@@ -281,6 +283,12 @@ def test_statistics_survive_a_restart_of_training(model: ProtoDepth, room: Domai
     build("protodepth", fresh, objective).load_state(state)
     for key, value in model.statistics["room"].tensors().items():
         assert torch.equal(fresh.statistics["room"].tensors()[key], value)
+
+
+def test_with_enough_val_frames_every_train_frame_is_fitted(model: ProtoDepth, room: Domain):
+    many = [room.val[n % len(room.val)] for n in range(19)]
+    found = collect_statistics(model, room.train, many)
+    assert (found.count, len(found.samples)) == (len(room.train), 19)
 
 
 def test_where_val_shares_its_frames_with_train_the_last_quarter_is_left_out(model: ProtoDepth, room: Domain):

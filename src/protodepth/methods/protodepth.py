@@ -105,6 +105,7 @@ class ProtoDepthMethod(Method):
 
 FRAMES = 256  # as many frames at most describe a domain
 FEWEST = 3  # frames that statistics need
+ENOUGH = 19  # left-out frames of which the largest distance is exceeded by 5 % of new ones
 
 
 @torch.no_grad()
@@ -120,18 +121,18 @@ def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = F
 
 
 def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset | None = None) -> Statistics:
-    """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val``, or from the last quarter of ``train``.
-
-    Consecutive frames are alike, so the left-out ones must not lie between those that are fitted.
+    """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val`` and, if these are few, from the last
+    quarter of ``train``.  Consecutive frames are alike, so the left-out ones must not lie between those that are fitted.
     """
     return _statistics(model, sample_descriptors(model, train), train, val)
 
 
 def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: FrameDataset | None) -> Statistics:
+    later = fitted[:0]
     if val is not None and len(val) and not share_frames(train, val):
-        return Statistics.of(fitted, sample_descriptors(model, val))
-    cut = len(fitted) - max(1, len(fitted) // 4)
-    return Statistics.of(fitted[:cut], fitted[cut:])
+        later = sample_descriptors(model, val)
+    cut = len(fitted) if len(later) >= ENOUGH else len(fitted) - max(1, len(fitted) // 4)
+    return Statistics.of(fitted[:cut], torch.cat([fitted[cut:], later]))
 
 
 def share_frames(train: FrameDataset, val: FrameDataset) -> bool:
