@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from protodepth.protocol import run_sequence as run_sequence
     from protodepth.prototypes import PrototypeConfig as PrototypeConfig
     from protodepth.prototypes import PrototypeSet as PrototypeSet
+    from protodepth.selection import Rule as Rule
+    from protodepth.stream import Stream as Stream
     from protodepth.types import (
         Batch as Batch,
     )
@@ -50,6 +52,8 @@ _HOME = {
     "ProtoDepthError": "protodepth.errors",
     "PrototypeConfig": "protodepth.prototypes",
     "PrototypeSet": "protodepth.prototypes",
+    "Rule": "protodepth.selection",
+    "Stream": "protodepth.stream",
     "adapt": "protodepth.adaptation",
     "convert": "protodepth.conversion",
     "evaluate": "protodepth.protocol",

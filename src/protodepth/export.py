@@ -273,7 +273,8 @@ def _range(program: Any, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[
 
 
 def _side(bound: Any) -> int:
-    return LARGEST if not bound.is_finite else min(LARGEST, max(SMALLEST, int(bound)))
+    """An infinite bound of the exporter is neither an int nor a float."""
+    return LARGEST if bound > LARGEST else max(SMALLEST, int(bound))
 
 
 def _draft(folder: Path, data: bytes, info: GraphInfo, format: Runtime) -> list[Path]:

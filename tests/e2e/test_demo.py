@@ -8,7 +8,9 @@ import torch
 from protodepth.demo import demo
 from protodepth.storage import bundled
 
-pytestmark = pytest.mark.skipif("worlds-tiny-outdoor" not in bundled(), reason="the bundled model is not in this checkout")
+pytestmark = pytest.mark.skipif(
+    "worlds-tiny-outdoor" not in bundled(), reason="the bundled model is not in this checkout"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def test_finetuning_forgets_and_prototypes_perform_better_on_average(document):
 def test_the_choice_by_descriptor_is_right_and_costs_little(document):
     table = rows(document[0])
     assert document[0]["selection_accuracy"] >= 0.85
-    assert table["protodepth", "agnostic"]["forgetting"]["mae"] < table["finetune", "incremental"]["forgetting"]["mae"] / 2
+    assert (
+        table["protodepth", "agnostic"]["forgetting"]["mae"] < table["finetune", "incremental"]["forgetting"]["mae"] / 2
+    )
 
 
 def test_learning_helps_on_the_new_domains(document):

@@ -13,7 +13,9 @@ import protodepth
 
 NAMES = {
     "Backbone", "Batch", "Domain", "LatentSpec", "Method", "Modality", "Prediction", "ProtoDepth", "ProtoDepthError", "PrototypeConfig",
-    "PrototypeSet", "adapt", "convert", "evaluate", "open_domain", "run_sequence", "wrap",
+    "PrototypeSet",
+    "Rule",
+    "Stream", "adapt", "convert", "evaluate", "open_domain", "run_sequence", "wrap",
 }  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def page(desk: Desk) -> Any:
                 with gr.Column(visible=False) as files:
                     image = gr.File(label="Image", file_types=list(IMAGE_FILES), height=120, elem_id="pd-image")
                     sparse = gr.File(
-                        label="Sparse depth: 16-bit PNG or .npy, 0 = no point",
+                        label="Sparse depth (16-bit PNG, .npy)",
                         file_types=list(DEPTH_FILES),
                         height=120,
                         elem_id="pd-sparse",

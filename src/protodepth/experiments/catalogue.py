@@ -111,7 +111,7 @@ def _ablations(experiment: Experiment, plan: Planner) -> list[Cell]:
 def _timing(experiment: Experiment, plan: Planner) -> list[Cell]:
     """ProtoDepth twice: without and with the descriptor's loss."""
     cells = []
-    steps = min(plan.options.steps or TIMED_STEPS, TIMED_STEPS)
+    steps = max(5, min(plan.options.steps or TIMED_STEPS, TIMED_STEPS))
     for sequence in experiment.sequences:
         for backbone in experiment.networks(plan.options):
             for method in plan.options.methods or (*MAIN[1:], "protodepth"):
