@@ -1,9 +1,11 @@
 """Exported graphs: they compute what PyTorch computes, at other sizes and in mixed batches, or nothing is written."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -25,6 +27,14 @@ pytest.importorskip("onnxscript", reason=REASON)
 pytest.importorskip("onnxruntime", reason=REASON)
 SIZE = (48, 64)
 FRAMES = random_batch((37, 53), 4, (0.1, 8.0), seed=7)  # not the size of the export, and odd
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_shape_checks() -> Iterator[None]:
+    """While the exporter traces, sizes are symbols and not the ints that the annotations promise."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def scrambled(model: ProtoDepth, seed: int) -> ProtoDepth:
@@ -66,7 +76,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(without_shape_checks: None, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """One export for all tests: the exporter needs many seconds."""
     torch.manual_seed(0)
     backbone = Lite((0.1, 8.0), (4, 6, 8, 10, 12), (4, 4, 6, 6, 8))
