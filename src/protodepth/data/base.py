@@ -152,13 +152,6 @@ def training_batches(
     return iter(loader)
 
 
-def evaluation_batches(data: FrameDataset, *, domain: str | None = None) -> Iterator[tuple[Frame, Batch]]:
-    """One frame at a time, in order, with ground truth where there is one."""
-    for index in range(len(data)):
-        frame = data[index]
-        yield frame, collate([frame], ground_truth=True, domain=domain)
-
-
 class _AsDataset(Dataset[Frame]):
     def __init__(self, data: FrameDataset) -> None:
         self.data = data
