@@ -14,7 +14,7 @@ from protodepth import paper_tables
 from protodepth.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from protodepth.experiments import bench, catalogue, locks, looks, scores, thin, tuning, work
 from protodepth.experiments.cells import Cell, Store, digest, ordered
-from protodepth.experiments.planning import Options, Planner, read_tuned
+from protodepth.experiments.planning import Options, Planner, Training, read_tuned
 from protodepth.metrics import METRICS, ScoreMatrix, Scores
 from protodepth.progress import Reporter
 from protodepth.protocol import SequenceResult
@@ -307,6 +307,21 @@ def _plain(options: Options) -> dict:
 
 def change(**values: object) -> Options:
     return Options(**{**_plain(TINY), **values})
+
+
+def test_settings_reach_the_recipes_and_a_wrong_one_is_refused():
+    plan = Planner(change(changes=("schedule.batch_size=8",), base_changes=("schedule.rate=0.5",)))
+    row = Training(sequence="indoor", backbone="kbnet", method="ewc")
+    assert plan.training(row).settings["recipe"]["schedule"]["batch_size"] == 8
+    assert plan.base("indoor", "kbnet").settings["recipe"]["schedule"]["rate"] == 0.5
+    with pytest.raises(UnknownNameError, match="batch_size"):
+        Planner(change(changes=("schedule.batches=8",))).training(row)
+
+
+def test_the_published_presets_can_be_asked_for_with_every_network():
+    for backbone in ("lite", "kbnet", "voiced", "fusionnet", "uformer"):
+        recipe = Planner(change(preset="kitti")).base("outdoor", backbone).settings["recipe"]
+        assert recipe["preset"] == {"lite": "outdoor", "uformer": "full"}.get(backbone, "kitti")
 
 
 def test_unknown_names_list_the_choices():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -44,6 +44,10 @@ class Bench:
     """Preset of kbnet, voiced, fusionnet and uformer."""
     base: tuple[str, ...] = ()
     """Models to start from, as kbnet=FOLDER."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """key=value for the sequences' recipe, for example --set schedule.batch_size=8; repeatable."""
+    set_base: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """The same for the recipes of base networks."""
     tuned: Path | None = None
     """Hyper-parameters that 'protodepth tune' wrote."""
     predictions: Path | None = None
@@ -104,6 +108,8 @@ class Bench:
             size=parse_size(self.size) if self.size else None,
             frames=positive("frames", self.frames),
             preset=self.preset,
+            changes=self.set,
+            base_changes=self.set_base,
             tuned=read_tuned(self.tuned),
         )
 

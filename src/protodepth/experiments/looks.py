@@ -119,7 +119,9 @@ def run_descriptors(job: Job) -> dict[str, Any]:
         for index in evenly(domain.val, DESCRIBED_FRAMES):
             rows.append(normalize(model.predict_batch(collate([domain.val[index]]), "base").descriptor, dim=-1))
             labels.append(domain.name)
-    names, descriptors = model.descriptors()
+    known, descriptors = model.descriptors()
+    names = sorted(known, key=[d.name for d in domains].index)  # a stored state does not keep the order of learning
+    descriptors = descriptors[[known.index(n) for n in names]]
     every = torch.cat([*rows, normalize(descriptors.detach(), dim=-1)]).double().numpy()
     plane = TSNE(
         metric="cosine", init="random", perplexity=min(30.0, (len(every) - 1) / 3), random_state=0
@@ -131,7 +133,7 @@ def run_descriptors(job: Job) -> dict[str, Any]:
         "points": plane[: len(labels)].astype(float),
         "labels": labels,
         "marks": plane[len(labels) :].astype(float),
-        "mark_labels": list(names),
+        "mark_labels": names,
         "right": right,
         "cosines": (own @ own.T).round(4),
     }

@@ -44,23 +44,36 @@ class Options:
     size: tuple[int, int] | None = None
     frames: int | None = None
     preset: str = "small"
+    changes: tuple[str, ...] = ()  # key=value for the recipe of a sequence, as schedule.batch_size=8
+    base_changes: tuple[str, ...] = ()  # the same for the recipes of bases
     tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone -> method -> {rate, settings}
+
+
+def preset_of(backbone: str, preset: str) -> str:
+    """The network's preset of that name.  `lite` has one size, and the transformer's published one is called "full".
+
+    >>> preset_of("kbnet", "void"), preset_of("uformer", "void"), preset_of("lite", "small")
+    ('void', 'full', 'indoor')
+    """
+    known = backbones.get(backbone).presets
+    if backbone == "lite":
+        return next(iter(known))
+    if preset not in known and backbone == "uformer" and preset in backbones.get("kbnet").presets:
+        return "full"
+    if preset not in known:
+        raise UnknownNameError(f"preset of {backbone}", preset, known)
+    return preset
 
 
 @cache
 def _network(backbone: str, preset: str) -> ProtoDepth:
     """A network that nobody trains: its layers are asked for, and whether a method fits it."""
-    cls = backbones.get(backbone)
-    return ProtoDepth(cls.from_preset(preset if preset in cls.presets else next(iter(cls.presets))))
+    return ProtoDepth(backbones.get(backbone).from_preset(preset_of(backbone, preset)))
 
 
 def check_fit(method: str, backbone: str, preset: str) -> None:
     """Unknown names and methods that do not fit a network are refused before anything runs."""
-    cls = methods.get(method)
-    known = backbones.get(backbone).presets
-    if backbone != "lite" and preset not in known:
-        raise UnknownNameError(f"preset of {backbone}", preset, known)
-    cls.check(_network(backbone, preset))
+    methods.get(method).check(_network(backbone, preset))
 
 
 def layers_without(backbone: str, preset: str, modality: Modality) -> tuple[str, ...]:
@@ -123,7 +136,7 @@ class Planner:
         """The network that a sequence starts from: given, bundled, or trained by the bench."""
         start, label = recipes.SEQUENCES[sequence]().start, {"start": sequence, "backbone": backbone}
         folder = self.options.bases.get(backbone)
-        own = self.options.base_steps is not None or bool(self.options.data)
+        own = self.options.base_steps is not None or bool(self.options.data or self.options.base_changes)
         if folder is None and backbone == "lite" and not own and start in storage.bundled():
             folder = start
         if folder is not None:
@@ -135,7 +148,7 @@ class Planner:
         return Cell(kind="base", label=label, settings=settings)
 
     def base_recipe(self, start: str, backbone: str) -> BaseRecipe:
-        recipe = recipes.base_for(start, backbone, self.options.preset)
+        recipe = recipes.base_for(start, backbone, preset_of(backbone, self.options.preset))
         changes: dict[str, Any] = {"data": self.argument(recipe.data)}
         if self.options.data:
             changes["data"] = self.argument(self.options.data[0])
@@ -143,7 +156,7 @@ class Planner:
                 changes |= {"pose": True, "objective": dataclasses.replace(recipe.objective, learn_pose=True)}
         if self.options.base_steps is not None:
             changes["schedule"] = dataclasses.replace(recipe.schedule, steps=self.options.base_steps)
-        return dataclasses.replace(recipe, **changes)
+        return config.override(dataclasses.replace(recipe, **changes), self.options.base_changes)
 
     # --- trainings ------------------------------------------------------------------------------------------------
 
@@ -152,7 +165,8 @@ class Planner:
         recipe = recipes.SEQUENCES[sequence]()
         steps = self.options.steps or recipe.schedule.steps
         schedule = dataclasses.replace(recipe.schedule, steps=steps)
-        return dataclasses.replace(recipe, domains=self.domains(sequence, chosen), schedule=schedule)
+        recipe = dataclasses.replace(recipe, domains=self.domains(sequence, chosen), schedule=schedule)
+        return config.override(recipe, self.options.changes)
 
     def training(self, row: Training) -> Cell:
         """The cell of one method on one sequence."""

@@ -105,8 +105,11 @@ def train_scaffold(network: FusionNet, domain: Domain, recipe: BaseRecipe) -> No
 
 
 def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
-    """The base of a training; it gets a descriptor of D_1 if it has none of that name."""
+    """The base of a training, with D_1's descriptor and no other domain's."""
     model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base")))
+    for name in model.domains:
+        if name != domains[0].name:
+            model.delete_domain(name)
     if domains[0].name not in model.domains:
         describe(model, domains[0].name, domains[0].train, domains[0].val)
     return model
