@@ -27,14 +27,16 @@ def pull_push(value: Depth, mask: Mask, levels: int = 6, falloff: float = 0.1) -
     >>> bool(torch.allclose(pull_push(v, (v > 0).float()), torch.tensor(5.0)))
     True
     """
-    size = value.shape[-2:]
+    height, width = value.shape[-2:]
     total, weight = value * mask, mask
     numerator, denominator, share = total, weight, 1.0
-    for _ in range(levels):
+    for level in range(1, levels + 1):
         total, weight = (F.avg_pool2d(t, 2, ceil_mode=True) for t in (total, weight))
         share *= falloff
-        numerator = numerator + share * F.interpolate(total, size=size, mode="bilinear", align_corners=False)
-        denominator = denominator + share * F.interpolate(weight, size=size, mode="bilinear", align_corners=False)
+        # By a power of two and then cut: such weights have no rounding error, which coarse shares of 1e-6 would not survive.
+        up = [F.interpolate(t, scale_factor=2.0**level, mode="bilinear", align_corners=False) for t in (total, weight)]
+        numerator = numerator + share * up[0][..., :height, :width]
+        denominator = denominator + share * up[1][..., :height, :width]
     share *= falloff  # the mean of all points, for pixels that no cell reaches
     numerator = numerator + share * (value * mask).mean((2, 3), keepdim=True)
     denominator = denominator + share * mask.mean((2, 3), keepdim=True)

@@ -104,7 +104,9 @@ def parse_intrinsics(text: str) -> Float[np.ndarray, "3 3"]:
     if re.fullmatch(r"[\s,;0-9eE.+-]+", text):
         return intrinsics_matrix(numbers_in(text, "--intrinsics"), "--intrinsics")
     if "," in text and not Path(text).exists():
-        raise DataError(f"--intrinsics {text!r}: expected fx,fy,cx,cy as finite numbers in pixels, or the path of a file")
+        raise DataError(
+            f"--intrinsics {text!r}: expected fx,fy,cx,cy as finite numbers in pixels, or the path of a file"
+        )
     return read_intrinsics(Path(text))
 
 
