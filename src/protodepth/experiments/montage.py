@@ -48,7 +48,8 @@ def montage(sample: Sample, box: Sequence[int]) -> bytes:
             [whole(image), points, cut(image), _cut_like(points, box, factor, cut(image))],
         )
     ]
-    rows.append(("Ground truth", [whole(truth), cut(truth)]))
+    blank = Pillow.new("RGB", points.size, "white")
+    rows.append(("Ground truth", [whole(truth), blank, cut(truth)]))
     for label, depth in sample.predictions.items():
         mae = depth_errors(depth, sample.ground_truth, min_depth=sample.caps[0], max_depth=sample.caps[1])["mae"]
         shown, wrong = picture(depth), error(depth)

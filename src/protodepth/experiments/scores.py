@@ -227,7 +227,8 @@ def findings(rows: Sequence[Group], sequence: str) -> list[str]:
     if found.cells:
         verdict = "less" if found.mean > 50 else "not less"
         lines.append(
-            f"ProtoDepth-A's forgetting is {found.mean:.1f} % below the best baseline's on average: {verdict} than half of it."
+            f"ProtoDepth-A's forgetting is {found.mean:.1f} % below the best baseline's on average (over {len(found.cells)} cells of network "
+            f"and metric): {verdict} than half of it."
         )
     if found.undefined:
         cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in found.undefined)

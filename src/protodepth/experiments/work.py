@@ -32,6 +32,8 @@ from protodepth.training import JsonLines, Log, Progress, fit
 from protodepth.types import Batch, BatchPrediction
 
 TIMED_STEPS = 40  # of which the first fifth is not counted
+# what methods keep to learn further and do not need to predict: a stored stage is there to be looked at
+FOR_TRAINING = ("fisher.", "anchor.", "auxiliary_", "teacher.", "buffer.", "describer.", "features.")
 CHECK_EVERY = 25  # steps between looks at the lock and lines of the log
 
 
@@ -131,7 +133,8 @@ def run_training(job: Job) -> dict[str, Any]:
             return fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
 
         def keep(domain: Domain) -> None:
-            stages[domain.name] = checkpoint.write_tensors(_stage_file(job.place, domain.name), method.state())
+            tensors = {k: t for k, t in method.state().items() if not k.startswith(FOR_TRAINING)}
+            stages[domain.name] = checkpoint.write_tensors(_stage_file(job.place, domain.name), tensors)
 
         after_each_domain(method, keep)
         result = run_sequence(
