@@ -98,11 +98,12 @@ def claim(out: Path, names: Sequence[str], options: Options) -> None:
 def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: Options) -> None:
     wanted = plain(shared_settings(replace(experiment, sequences=(sequence,)), options))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with holding(path.with_suffix(".lock")) as lock:  # without the lock another process writes the same at this moment
-        if lock is not None and not path.exists():
-            checkpoint.write_json(path, wanted)
     while not path.exists():
-        time.sleep(0.05)
+        with holding(path.with_suffix(".lock")) as lock:
+            if lock is not None and not path.exists():
+                checkpoint.write_json(path, wanted)
+        if lock is None:  # another process is writing its own at this moment
+            time.sleep(0.05)
     found = first_difference(checkpoint.read_json(path), wanted)
     if found:
         where, old, new = found
