@@ -26,7 +26,7 @@ from protodepth.engines import KEY, SUFFIX, Engine, GraphError, GraphInfo, Runti
 from protodepth.errors import CheckpointError, ConfigError, DataError, ProtoDepthError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import Values, apply, gather
-from protodepth.types import BASE, Batch, Depth, Float, Int
+from protodepth.types import BASE, Batch, BatchPrediction, Depth, Float, Int
 
 TOLERANCE = 1e-3  # largest relative error of the depth
 SMALLEST, LARGEST = 8, 2**16  # sides of a frame
@@ -357,6 +357,22 @@ def engine_for(
         for file in done.files:
             file.replace(folder / f"{name}{file.suffix}")
     return Engine.open(folder / f"{name}{SUFFIX[runtime]}", threads=threads)
+
+
+class GraphPredictor:
+    """``predict_batch`` of a model by exported graphs, one for all sizes or one for each, made on first need."""
+
+    def __init__(self, model: ProtoDepth, runtime: Runtime, domain: str | None) -> None:
+        self.model, self.runtime, self.domain = model, runtime, domain
+        self._engines: dict[tuple[int, int], Engine] = {}
+
+    def prepare(self, size: tuple[int, int]) -> Engine:
+        if size not in self._engines:
+            self._engines[size] = engine_for(self.model, self.runtime, size, domain=self.domain)
+        return self._engines[size]
+
+    def __call__(self, batch: Batch) -> BatchPrediction:
+        return self.prepare(batch.size).predict_batch(batch)
 
 
 def _made(folder: Path) -> Path:

@@ -205,6 +205,14 @@ def test_graphs_are_made_once_and_again_when_damaged(quick: Made, tmp_path: Path
     assert calls == [1, 1]
 
 
+def test_a_predictor_opens_each_size_once_and_answers_like_the_model(quick: Made, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path))
+    predictor = module.GraphPredictor(quick.model, "onnx", None)
+    engine = predictor.prepare(FRAMES.size)
+    assert predictor.prepare(FRAMES.size) is engine
+    torch.testing.assert_close(predictor(FRAMES).depth, quick.model.predict_batch(FRAMES).depth, rtol=1e-3, atol=0)
+
+
 def test_another_domain_or_another_weight_is_another_graph(made: Made):
     keys = {module._key(made.model, name) for name in (None, "base", "hall", "yard")}
     changed = scrambled(with_domains(made.model.backbone), 9)

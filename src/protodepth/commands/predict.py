@@ -84,8 +84,6 @@ class Predict:
 
     def predictor(self, model: "ProtoDepth") -> "Callable[[Batch], BatchPrediction]":
         """The function from a batch to its depth."""
-        from functools import cache
-
         from protodepth.errors import ConfigError
         from protodepth.selection import Rule
 
@@ -96,11 +94,9 @@ class Predict:
             raise ConfigError(
                 f"--selection and --unknown need --engine torch: a graph for {self.engine} has no statistics"
             )
-        from protodepth.export import engine_for
+        from protodepth.export import GraphPredictor
 
-        runtime = self.engine
-        graph = cache(lambda size: engine_for(model, runtime, size, domain=self.domain))
-        return lambda batch: graph(batch.size).predict_batch(batch, self.domain)
+        return GraphPredictor(model, self.engine, self.domain)
 
     def source(self, depth_range: tuple[float, float]) -> "Source":
         from protodepth.errors import ConfigError
