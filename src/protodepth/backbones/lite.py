@@ -27,18 +27,29 @@ def pull_push(value: Depth, mask: Mask, levels: int = 6, falloff: float = 0.1) -
     >>> bool(torch.allclose(pull_push(v, (v > 0).float()), torch.tensor(5.0)))
     True
     """
-    size = value.shape[-2:]
     total, weight = value * mask, mask
     numerator, denominator, share = total, weight, 1.0
-    for _ in range(levels):
+    for level in range(1, levels + 1):
         total, weight = (F.avg_pool2d(t, 2, ceil_mode=True) for t in (total, weight))
         share *= falloff
-        numerator = numerator + share * F.interpolate(total, size=size, mode="bilinear", align_corners=False)
-        denominator = denominator + share * F.interpolate(weight, size=size, mode="bilinear", align_corners=False)
+        numerator = numerator + share * _spread(total, value, 0 if level == levels else 2**level)
+        denominator = denominator + share * _spread(weight, value, 0 if level == levels else 2**level)
     share *= falloff  # the mean of all points, for pixels that no cell reaches
     numerator = numerator + share * (value * mask).mean((2, 3), keepdim=True)
     denominator = denominator + share * mask.mean((2, 3), keepdim=True)
     return numerator / denominator.clamp(min=1e-20)
+
+
+def _spread(cells: Tensor, like: Tensor, factor: int) -> Tensor:
+    """Cells joined bilinearly at the size of ``like``.
+
+    By a power of two and then cut: such weights have no rounding errors, which at odd sizes would outweigh coarser levels.
+    The coarsest cells (``factor`` 0) are stretched to the image's sides instead.
+    """
+    height, width = like.shape[-2:]
+    if factor == 0:
+        return F.interpolate(cells, size=(height, width), mode="bilinear", align_corners=False)
+    return F.interpolate(cells, scale_factor=float(factor), mode="bilinear", align_corners=False)[..., :height, :width]
 
 
 def conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
