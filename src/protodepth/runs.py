@@ -101,6 +101,7 @@ def train_base(
         "recipe": configuration.to_dict(recipe),
         "data": domain.identity,
         "seconds": round(progress.seconds, 1),
+        "bad_frames": progress.bad_frames,
         **versions(),
     }
     model.backbone.eval().requires_grad_(False)  # training had unfrozen it
@@ -140,15 +141,19 @@ def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method
     cls = methods.get(name)
     start = copy.deepcopy(model)
     values: Any = recipe.prototypes if name == "protodepth" else None
-    settings = recipe.settings.get(name, {})
+    settings = dict(recipe.settings.get(name, {}))
     kind = getattr(cls, "Config", None)
     if settings and kind is None:
         raise ConfigError(f"method {name!r} has no settings, got {sorted(settings)}")
+    if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
+        settings.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread over seeds
     if name != "protodepth" and kind is not None:
         values = configuration.from_dict(kind, settings, f"settings of {name}")
     elif settings:
         values = dataclasses.replace(recipe.prototypes, **settings)
-    return build(name, start, build_objective(start, recipe.objective), values)
+    method = build(name, start, build_objective(start, recipe.objective), values)
+    method.seed = recipe.seed
+    return method
 
 
 def learn_sequence(

@@ -187,9 +187,6 @@ class Planner:
         tuned = self.options.tuned.get(recipe.name, {}).get(backbone, {}).get(method, {})
         rate = tuned.get("rate", recipe.rates.get(method))
         settings = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
-        kind = methods.get(method).Config
-        if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
-            settings.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread
         prototypes = recipe.prototypes
         if method == "protodepth":
             values = {**config.to_dict(prototypes), **settings}

@@ -44,6 +44,7 @@ class Method(ABC):
     name: ClassVar[str] = ""
     Config: ClassVar[Any] = None  # its frozen dataclass of settings; None = it has none
     trains: bool = True  # False: nothing is learned (pretrained)
+    seed: int = 0  # of the run: what a method draws itself (the start of prototypes) is part of the spread over seeds
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: Any = None) -> None:
         self.model, self.objective = model, objective

@@ -33,7 +33,7 @@ class ProtoDepthMethod(Method):
 
     def begin_domain(self, domain: Domain, fit: Fit) -> None:
         if domain.name not in self.model.domains:
-            self.model.add_domain(domain.name, config=self.config)
+            self.model.add_domain(domain.name, config=self.config, seed=self.seed)
         self.model.set_domain(domain.name)
 
     def loss(self, batch: Batch, view: View) -> LossTerms:

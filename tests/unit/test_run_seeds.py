@@ -1,0 +1,39 @@
+"""The seed of a run reaches everything a method draws itself."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from protodepth import recipes
+from protodepth.backbones.base import backbones
+from protodepth.data.open import open_domain
+from protodepth.model import ProtoDepth
+from protodepth.runs import build_method
+
+TINY = "worlds:warehouse?size=32x48&train=8&val=2&test=2"
+
+
+@pytest.fixture(scope="module")
+def start() -> ProtoDepth:
+    torch.manual_seed(0)
+    return ProtoDepth(backbones.get("lite").from_preset("indoor"))
+
+
+def first_prototypes(start: ProtoDepth, seed: int) -> torch.Tensor:
+    method = build_method("protodepth", start, replace(recipes.indoor(), seed=seed))
+    domain = open_domain(TINY)
+    method.begin_domain(domain, lambda m, d: None)
+    return dict(method.model.domain(domain.name).named_parameters())["sets.latent.P"].detach()
+
+
+def test_prototypes_start_from_the_seed_of_the_run(start: ProtoDepth) -> None:
+    assert torch.equal(first_prototypes(start, 1), first_prototypes(start, 1))
+    assert not torch.equal(first_prototypes(start, 1), first_prototypes(start, 2))
+
+
+@pytest.mark.parametrize("name", ["replay", "cmp", "ewc"])
+def test_settings_take_the_seed_of_the_run_unless_one_is_given(start: ProtoDepth, name: str) -> None:
+    recipe = replace(recipes.indoor(), seed=3, settings={})
+    assert build_method(name, start, recipe).config.seed == 3
+    assert build_method(name, start, replace(recipe, settings={name: {"seed": 7}})).config.seed == 7
