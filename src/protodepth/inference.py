@@ -33,6 +33,7 @@ class Output:
     format: Format = "kitti"  # 16-bit PNG with metres x 256, or millimetres; or .npy with metres in float32
     parts: tuple[Part, ...] = ("depth", "color", "cloud")
     alone: bool = False
+    watch: Callable[[Frame, Prediction], None] | None = None  # is shown every completed frame
 
     def place(self, part: Part, name: str) -> Path:
         suffix = ".npy" if part == "depth" and self.format == "npy" else SUFFIX[part]
@@ -74,9 +75,10 @@ class Summary:
         if self.frames:
             counts = ", ".join(f"{name} {n}" for name, n in sorted(self.chosen.items(), key=lambda kv: -kv[1]))
             rate = f"{1000 * self.seconds / self.frames:.0f} ms a frame"
-            yield f"{self.frames} frames, {rate}; domain: {counts}"
+            yield f"{_frames(self.frames)}, {rate}; domain: {counts}"
         if self.unknown:
-            yield f"{self.unknown} frames are unlike every known domain (unknown): adapt to this place, see protodepth adapt"
+            are = "is" if self.unknown == 1 else "are"
+            yield f"{_frames(self.unknown)} {are} unlike every known domain (unknown): adapt to this place, see protodepth adapt"
 
 
 def complete(
@@ -131,6 +133,8 @@ def complete_batch(
         prediction = out.frame(index)
         record = describe(prediction, frame.sparse_depth, seconds, depth_range)
         files = output.write(frame, prediction.depth)
+        if output.watch is not None:
+            output.watch(frame, prediction)
         records.append({"frame": frame.name, **record, "files": files})
     return records
 
@@ -157,3 +161,7 @@ def describe(
 
 def _rounded(table: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 5) for name, value in table.items()}
+
+
+def _frames(count: int) -> str:
+    return "1 frame" if count == 1 else f"{count} frames"

@@ -1,11 +1,16 @@
 """protodepth adapt"""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from protodepth.adaptation import AdaptConfig
+    from protodepth.model import ProtoDepth
+    from protodepth.training import Log
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Adapt:
     """Only check the data and say how long it would take."""
     force: bool = False
     """Write the model even if adapting did not help."""
+    rerun: Path | None = None
+    """Also write a Rerun recording, FILE.rrd (extra: viz): losses, and held-out frames before and after."""
 
     def run(self) -> None:
         from protodepth.adaptation import adapt, estimate
@@ -55,15 +62,37 @@ class Adapt:
         if self.dry_run:
             print(estimate(model, self.data, name=self.name, config=config, **options))
             return
-        with Reporter().bar(f"learning {self.name}", self.steps) as advance:
-            result = adapt(
-                model, self.data, name=self.name, config=config, log=lambda step, record: advance(step), **options
-            )
+        with self.recording(model, options) as watch, Reporter().bar(f"learning {self.name}", self.steps) as advance:
+
+            def log(step: int, record: dict[str, float]) -> None:
+                advance(step)
+                watch(step, record)
+
+            result = adapt(model, self.data, name=self.name, config=config, log=log, **options)
         if not result.helped and not self.force:
             raise DomainError(f"{result}; nothing was written (--force writes it all the same)")
         model.save_pretrained(self.out, notes=keep_notes(self.model))
         print(result)
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
+
+    @contextmanager
+    def recording(self, model: "ProtoDepth", options: dict[str, Any]) -> "Iterator[Log]":
+        """What records each step; after the block the frames that judge follow, by the base and in the new domain."""
+        from protodepth.training import silent
+
+        if self.rerun is None:
+            yield silent
+            return
+        from protodepth.adaptation import JUDGES, divide, open_recording, some
+        from protodepth.rerun_file import RerunFile
+
+        with RerunFile(self.rerun, ["base", self.name], training=True) as file:
+            frames = divide(open_recording(model, self.data, self.name, options)).judge
+            yield file.add_step
+            for frame in (frames[i] for i in some(len(frames), JUDGES)):
+                arrays = (frame.image, frame.sparse_depth, frame.intrinsics)
+                file.add(frame, {name: model.predict(*arrays, domain=name) for name in ("base", self.name)})
+        print(f"wrote {self.rerun}")
 
     def config(self) -> "AdaptConfig":
         from dataclasses import replace

@@ -1,15 +1,17 @@
 """protodepth predict"""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from protodepth.data.base import Frame
     from protodepth.model import ProtoDepth
     from protodepth.sources import Source
-    from protodepth.types import Batch, BatchPrediction
+    from protodepth.types import Batch, BatchPrediction, Prediction
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Predict:
     """Frames of one size that are completed together."""
     engine: Literal["torch", "onnx", "openvino"] = "torch"
     """What computes: PyTorch, or a graph exported on first need (extra: export)."""
+    rerun: Path | None = None
+    """Also write all frames as a Rerun recording, FILE.rrd (extra: viz)."""
 
     def run(self) -> None:
         from protodepth.commands.options import load_model
@@ -65,8 +69,9 @@ class Predict:
         predict, source = self.predictor(model), self.source(model.backbone.depth_range)
         for note in source.notes:
             print(note)
-        output = Output(folder=self.out, format=self.format, parts=self.write, alone=source.total == 1)
-        with Reporter(quiet=source.total == 1).bar("completing", source.total) as advance:
+        quiet = source.total == 1
+        with self.recording() as watch, Reporter(quiet=quiet).bar("completing", source.total) as advance:
+            output = Output(folder=self.out, format=self.format, parts=self.write, alone=quiet, watch=watch)
             summary, first = complete(
                 predict,
                 source,
@@ -75,12 +80,25 @@ class Predict:
                 batch_size=self.batch_size,
                 advance=advance,
             )
-        for line in (*(frame_line(r) for r in first if source.total == 1), *summary.lines()):
+        for line in (*(frame_line(r) for r in first if quiet), *summary.lines()):
             print(line)
-        print(f"wrote {self.out}: {', '.join(self.write)}, predictions.jsonl")
+        print(
+            f"wrote {self.out}: {', '.join(self.write)}, predictions.jsonl{f', and {self.rerun}' if self.rerun else ''}"
+        )
         if summary.failures:
             bad = summary.failures
             raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
+
+    @contextmanager
+    def recording(self) -> "Iterator[Callable[[Frame, Prediction], None] | None]":
+        """What puts each frame into the Rerun recording, if one was asked for."""
+        if self.rerun is None:
+            yield None
+            return
+        from protodepth.rerun_file import RerunFile
+
+        with RerunFile(self.rerun, ["completed"]) as file:
+            yield lambda frame, prediction: file.add(frame, {"completed": prediction})
 
     def predictor(self, model: "ProtoDepth") -> "Callable[[Batch], BatchPrediction]":
         """The function from a batch to its depth."""
