@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protodepth.data.base import Domain, Frame, FrameDataset, Subset, collate
+from protodepth.data.base import Domain, Faults, Frame, FrameDataset, Subset, collate, readable
 from protodepth.data.entries import withhold
 from protodepth.data.open import open_domain, parse_argument
 from protodepth.errors import ConfigError, DataError, DomainError
@@ -24,7 +24,7 @@ from protodepth.methods.protodepth import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.runs import build_objective, versions
-from protodepth.training import Log, Schedule, fit, silent
+from protodepth.training import Log, Schedule, StopTraining, fit, silent
 from protodepth.types import BASE, View
 
 logger = logging.getLogger("protodepth")
@@ -134,7 +134,7 @@ def divide(domain: Domain) -> Parts:
     train, val = domain.train, domain.val
     if len(val) == 0 or share_frames(train, val):
         return Parts(Thinned(train), train, train)
-    if val[0].neighbours:
+    if first(val).neighbours:
         return Parts(train, val, val)
     count, val = len(train), val if len(val) >= 8 else Joined(val, domain.test)
     last, gap = max(2, round(0.15 * count)), max(2, round(0.02 * count))
@@ -156,7 +156,7 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
             f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: adapting needs a sequence with "
             "motion, not single images"
         )
-    if len(domain.train[0].poses) == 0 and model.pose is None:
+    if len(first(domain.train).poses) == 0 and model.pose is None:
         raise ConfigError(
             "the recording has no poses and the model no pose network: give poses.txt, or a model with a pose network"
         )
@@ -167,7 +167,8 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
 def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
     """Refuse data that the network cannot express, before an hour is spent on it."""
     low, high = depth_range
-    points = [p[p > 0] for p in (data[i].sparse_depth for i in some(len(data), 8))]
+    maps = (f.sparse_depth for f in readable(data, Faults(len(data)), some(len(data), 8)))
+    points = [p[p > 0] for p in maps]
     every = np.concatenate(points)
     if every.size == 0:
         raise DataError("the frames looked at have no sparse points: adapting needs some in every frame")
@@ -177,6 +178,11 @@ def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
         raise DataError(f"{where}: check the depth unit, or start from a network for this range")
     if inside < 0.9:
         logger.warning("%s", where)
+
+
+def first(data: FrameDataset) -> Frame:
+    """The first frame that can be read."""
+    return next(readable(data, Faults(len(data))))
 
 
 def some(count: int, most: int) -> list[int]:
@@ -190,8 +196,8 @@ def some(count: int, most: int) -> list[int]:
 def held_out_errors(model: ProtoDepth, data: FrameDataset, domain: str, *, frames: int = JUDGES) -> np.ndarray:
     """Mean absolute error in mm of each frame at the sparse points that are hidden from the network."""
     errors = []
-    for index in some(len(data), frames):
-        shown, hidden = hide(replace(data[index], neighbours=(), poses=()))
+    for frame in readable(data, Faults(len(data)), some(len(data), frames)):
+        shown, hidden = hide(replace(frame, neighbours=(), poses=()))
         if (hidden > 0).any() and (shown.sparse_depth > 0).any():
             depth = model.predict_batch(collate([shown]), domain).depth[0, 0].cpu().numpy()
             errors.append(np.abs(depth - hidden)[hidden > 0].mean() * 1000)
@@ -200,7 +206,7 @@ def held_out_errors(model: ProtoDepth, data: FrameDataset, domain: str, *, frame
     return np.array(errors)
 
 
-class Enough(Exception):
+class Enough(StopTraining):
     """The held-out loss has not fallen for a while."""
 
 
@@ -233,8 +239,8 @@ class Watch:
     def loss(self) -> float:
         """Mean of colour and structure terms over at most 16 frames, without augmentation."""
         total = []
-        for index in some(len(self.data), 16):
-            batch = collate([replace(self.data[index], ground_truth=None)])
+        for frame in readable(self.data, Faults(len(self.data)), some(len(self.data), 16)):
+            batch = collate([replace(frame, ground_truth=None)])
             batch = batch.to(next(self.method.trainable_parameters()).device)
             terms = self.method.loss(batch, View.identity(batch))
             total.append(float(terms["color"] + terms["structure"]))
@@ -253,7 +259,7 @@ class Watch:
 
 def build_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
     objective = build_objective(model, config.objective)
-    if domain.train[0].poses and config.objective.poses != "network":
+    if first(domain.train).poses and config.objective.poses != "network":
         objective.pose = None  # given poses are used, and the pose network stays as it is
     return build("protodepth", model, objective, config.prototypes or model.config)
 
@@ -280,10 +286,8 @@ def adapt(
         method.begin_domain(domain, lambda m, d: None)
         before = held_out_errors(model, parts.judge, BASE)
         watch = Watch(method, name, parts.watch, config)
-        try:
-            fit(method, replace(domain, train=parts.learn), config.schedule, seed=config.seed, log=log, each_step=watch)
-        except Enough:
-            method.train(False)
+        learn = replace(domain, train=parts.learn)
+        progress = fit(method, learn, config.schedule, seed=config.seed, log=log, each_step=watch)
         watch.restore()
         method.end_domain(domain)
         after = held_out_errors(model, parts.judge, name)
@@ -306,7 +310,7 @@ def adapt(
         judged=len(after),
         photometric=(watch.start, watch.best),
     )
-    model.history[name] = record(result, domain, data)
+    model.history[name] = record(result, domain, data) | {"bad_frames": progress.bad_frames}
     if not result.helped:
         logger.warning("%s", result)
     return result

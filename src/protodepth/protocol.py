@@ -1,13 +1,13 @@
 """Judging: errors on a domain, and the score matrices a_j^k of a sequence in both settings from one run."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from protodepth.data.base import Domain, EvalRules, Frame, FrameDataset, collate
+from protodepth.data.base import Domain, EvalRules, Faults, Frame, FrameDataset, collate, readable
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
 from protodepth.metrics import Scores, depth_errors, mean_errors
@@ -23,17 +23,17 @@ class Evaluation:
 
     mean: dict[str, float]
     images: list[dict[str, Any]]  # name, points, valid, mae, rmse, imae, irmse, domain, similarity
+    bad_frames: dict[str, str] = field(default_factory=dict)  # left out because they could not be read
 
     @property
     def chosen(self) -> list[str]:
         return [str(row["domain"]) for row in self.images]
 
 
-def groups(data: FrameDataset, size: int) -> Iterator[list[Frame]]:
+def groups(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
     """Consecutive frames of one image size, in order, at most ``size`` at once."""
     group: list[Frame] = []
-    for index in range(len(data)):
-        frame = data[index]
+    for frame in frames:
         if group and (len(group) == size or frame.image.shape != group[0].image.shape):
             yield group
             group = []
@@ -45,7 +45,8 @@ def groups(data: FrameDataset, size: int) -> Iterator[list[Frame]]:
 def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:
     """Per-image errors, then their mean.  Frames must have ground truth."""
     images: list[dict[str, Any]] = []
-    for frames in groups(data, batch_size):
+    faults = Faults(len(data))
+    for frames in groups(readable(data, faults), batch_size):
         out = predict(collate(frames))
         depth = out.depth[:, 0].cpu().numpy()
         for n, frame in enumerate(frames):
@@ -67,7 +68,7 @@ def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_si
             )
     if not images:
         raise DataError("there are no frames to evaluate")
-    return Evaluation(mean_errors(images), images)
+    return Evaluation(mean_errors(images), images, faults.found)
 
 
 @dataclass(slots=True)
@@ -146,6 +147,7 @@ def run_sequence(
     curves: list[dict[str, Any]] = []
     last: list[Evaluation] = []
     seconds, skipped = [], 0
+    bad: dict[str, dict[str, str]] = {}
     method.prepare(domains)
     for stage, domain in enumerate(domains):
         if stage or not pretrained:
@@ -170,12 +172,14 @@ def run_sequence(
             method.end_domain(domain)
             seconds.append(time.monotonic() - started - looking[0])
             skipped += progress.skipped
+            bad |= {f"{domain.name} train": progress.bad_frames} if progress.bad_frames else {}
         else:
             method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
         report(f"{method.name}: evaluating after {domain.name}")
         incremental.append([e.mean for e in judge.row(agnostic=False)])
         last = judge.row(agnostic=True)
         agnostic.append([e.mean for e in last])
+    bad |= {f"{d.name} {split}": e.bad_frames for d, e in zip(domains, last, strict=True) if e.bad_frames}
     names = tuple(dict.fromkeys(c for e in last for c in e.chosen))
     names = tuple(d.name for d in domains if d.name in names) + tuple(
         n for n in names if n not in {d.name for d in domains}
@@ -192,7 +196,7 @@ def run_sequence(
         skipped=skipped,
         extra_parameters=method.extra_parameters(),
         extra_bytes=method.extra_bytes(),
-        record=method.record(),
+        record=method.record() | ({"bad_frames": bad} if bad else {}),
     )
 
 

@@ -69,11 +69,16 @@ class Progress:
 
     steps: int = 0
     skipped: int = 0
+    bad_frames: dict[str, str] = field(default_factory=dict)  # left out because they could not be read
     seconds: float = 0.0
     terms: dict[str, float] = field(default_factory=dict)  # of the last step
 
 
 MAX_BAD_STEPS = 10
+
+
+class StopTraining(Exception):
+    """Raised by ``each_step`` to end a run of ``fit`` early; what was learned so far stays."""
 
 
 def fit(
@@ -89,7 +94,7 @@ def fit(
     """Train a method on one domain.
 
     ``folder`` keeps the state: if one is there from an interrupted run, training goes on from it and ends with the same weights as an
-    uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there).  Ground truth never comes here.
+    uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there) and may raise StopTraining.  Ground truth never comes here.
     """
     progress, started = Progress(), time.monotonic()
     if not method.trains:
@@ -126,9 +131,14 @@ def fit(
                     method.train(True)
                 if step % schedule.save_every == 0 and step < schedule.steps:
                     state.save(step)
+    except StopTraining:
+        pass
     except (KeyboardInterrupt, TrainingDiverged):
         state.save(step)
         raise
+    finally:
+        loader.close()
+    progress.bad_frames = loader.faults.found
     state.save(step)  # a finished stage: a resumed sequence loads it instead of learning it again
     method.train(False)
     progress.steps, progress.seconds = step - first, time.monotonic() - started

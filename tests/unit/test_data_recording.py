@@ -9,7 +9,6 @@ import pytest
 from data_scene import Shot, assert_neighbours_are, thin, walk
 
 from protodepth.data import frames
-from protodepth.data.base import Domain, training_batches
 from protodepth.data.entries import withhold
 from protodepth.data.open import open_domain, parse_argument
 from protodepth.data.recording import Recording, load_recording
@@ -184,29 +183,6 @@ def test_three_frames_are_enough_and_one_frame_can_be_judged(tmp_path: Path) -> 
     assert (len(domain.train), len(domain.test)) == (1, 3)
     domain = load_recording(write_recording(tmp_path / "one", SHOTS[:1], poses=False), depth_unit="mm")
     assert (len(domain.train), len(domain.test)) == (0, 1)
-
-
-def first_batches(domain: Domain, workers: int) -> list[np.ndarray]:
-    stream = training_batches(domain.train, 2, seed=5, workers=workers)
-    return [
-        np.concatenate([b.image.ravel(), b.sparse_depth.ravel(), b.poses[0].ravel()])
-        for _, b in zip(range(3), stream, strict=False)
-    ]
-
-
-def test_batches_are_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
-    folder = write_recording(tmp_path, SHOTS, dense=True)
-    domain = load_recording(folder, depth_unit="mm", sampler="harris:150", stride=1)
-    alone = first_batches(domain, 0)
-    assert np.array_equal(alone, first_batches(domain, 2))
-
-
-@pytest.mark.slow
-def test_batches_are_the_same_for_four_workers(tmp_path: Path) -> None:
-    domain = load_recording(
-        write_recording(tmp_path, SHOTS, dense=True), depth_unit="mm", sampler="uniform:150", stride=1
-    )
-    assert np.array_equal(first_batches(domain, 0), first_batches(domain, 4))
 
 
 def test_a_dataset_can_be_sent_to_another_process(tmp_path: Path) -> None:

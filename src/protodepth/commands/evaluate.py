@@ -42,6 +42,10 @@ class Evaluate:
         print(
             f"{data.name} {self.split}: {len(result.images)} frames, {'chosen by descriptor' if use is None else f'domain {use}'}"
         )
+        if result.bad_frames:
+            print(
+                f"  {len(result.bad_frames)} frames cannot be read and are left out: {next(iter(result.bad_frames.values()))}"
+            )
         for name in METRICS:
             print(f"  {name:<6}{result.mean[name]:>10.2f} {UNITS[name]}")
         if use is None:
@@ -53,6 +57,7 @@ class Evaluate:
                 {
                     "mean": result.mean,
                     "images": result.images,
+                    "bad_frames": result.bad_frames,
                     "rules": {"min": data.rules.min_depth, "max": data.rules.max_depth, "crop": data.rules.crop},
                 },
             )

@@ -1,6 +1,9 @@
 """Domains, frames and how they become batches.  The only way ground truth enters is evaluation."""
 
-from collections.abc import Iterator, Sequence
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +14,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from protodepth.errors import DataError
 from protodepth.registry import Registry
 from protodepth.types import Batch, Float
+
+logger = logging.getLogger("protodepth")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +111,13 @@ class _Indices(Sampler[list[int]]):
 
     def __init__(self, length: int, batch_size: int, seed: int, start: int = 0, rank: int = 0, world: int = 1) -> None:
         self.length, self.batch_size, self.seed, self.start = length, batch_size, seed, start
-        self.rank, self.world = rank, world
+        self.rank, self.world, self.ended = rank, world, False
 
     def __iter__(self) -> Iterator[list[int]]:
         total = self.batch_size * self.world
         epoch, order = -1, np.empty(0, np.int64)
         step = self.start
-        while True:
+        while not self.ended:
             positions = np.arange(step * total, (step + 1) * total)
             chosen = []
             for position in positions:
@@ -124,43 +129,136 @@ class _Indices(Sampler[list[int]]):
             step += 1
 
 
-class _Collator:
-    """A picklable collate function."""
+# --- frames that cannot be read -----------------------------------------------------------------------------------------
 
-    def __init__(self, domain: str | None, ground_truth: bool) -> None:
-        self.domain, self.ground_truth = domain, ground_truth
-
-    def __call__(self, frames: list[Frame]) -> Batch:
-        return collate(frames, ground_truth=self.ground_truth, domain=self.domain)
+MAX_BAD = 0.05  # more than this share of bad frames stops
 
 
-def training_batches(
-    data: FrameDataset, batch_size: int, *, seed: int, start: int = 0, domain: str | None = None, workers: int = 0
-) -> Iterator[Batch]:
-    """Endless training batches without ground truth, the same for any number of workers and for a resumed run."""
-    if len(data) == 0:
-        raise DataError(f"domain {domain!r} has no training frames")
-    rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _distributed() else (0, 1)
-    sampler = _Indices(len(data), batch_size, seed, start, rank, world)
-    loader: DataLoader[Any] = DataLoader(
-        _AsDataset(data),
-        batch_sampler=sampler,
-        collate_fn=_Collator(domain, ground_truth=False),
-        num_workers=workers,
-        multiprocessing_context="spawn" if workers else None,
-    )
-    return iter(loader)
+@dataclass(slots=True)
+class Faults:
+    """Frames that turned out to be bad while they were read, and why.  More than 5 % of all of them is an error."""
+
+    total: int
+    what: str = "the data"
+    found: dict[str, str] = field(default_factory=dict)  # frame -> reason
+
+    @property
+    def most(self) -> int:
+        return int(MAX_BAD * self.total)
+
+    def add(self, name: str, reason: str) -> None:
+        if name in self.found:
+            return
+        self.found[name] = reason
+        if len(self.found) > self.most:
+            some = "\n  ".join(f"{k}: {v}" for k, v in list(self.found.items())[:5])
+            raise DataError(
+                f"{self.what}: {len(self.found)} of {self.total} frames cannot be used (limit {MAX_BAD:.0%}):\n  {some}\n"
+                "  protodepth data check lists them all"
+            )
+        logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
 
 
-class _AsDataset(Dataset[Frame]):
+def readable(data: FrameDataset, faults: Faults, numbers: Iterable[int] | None = None) -> Iterator[Frame]:
+    """The frames of the given numbers (all of them) without those that cannot be read, which are counted."""
+    for index in range(len(data)) if numbers is None else numbers:
+        try:
+            frame = data[index]
+        except DataError as error:
+            faults.add(f"frame {index}", str(error))
+        else:
+            yield frame
+
+
+Fault = tuple[str, str]  # frame, reason
+
+
+class _Forgiving(Dataset[tuple[Frame | None, tuple[Fault, ...]]]):
+    """(frame, faults met on the way to it): in place of a bad frame comes the next good one, whoever reads it."""
+
     def __init__(self, data: FrameDataset) -> None:
         self.data = data
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, index: int) -> Frame:
-        return self.data[index]
+    def __getitem__(self, index: int) -> tuple[Frame | None, tuple[Fault, ...]]:
+        met: list[Fault] = []
+        for number in range(index, index + Faults(len(self)).most + 1):
+            try:
+                frame = self.data[number % len(self)]
+            except DataError as error:
+                met.append((f"frame {number % len(self)}", str(error)))
+                continue
+            if (frame.sparse_depth > 0).any():
+                return frame, tuple(met)
+            met.append((f"frame {number % len(self)}", f"{frame.name or 'it'} has no sparse point to learn from"))
+        return None, tuple(met)  # more than the limit in a row: the error is raised where it is counted
+
+
+class _Collator:
+    """A picklable collate function: (batch, None where too many frames are bad, or what is wrong with it; faults)."""
+
+    def __init__(self, domain: str | None) -> None:
+        self.domain = domain
+
+    def __call__(
+        self, items: list[tuple[Frame | None, tuple[Fault, ...]]]
+    ) -> tuple[Batch | DataError | None, tuple[Fault, ...]]:
+        frames = [frame for frame, _ in items if frame is not None]
+        faults = tuple(fault for _, met in items for fault in met)
+        try:
+            return (collate(frames, domain=self.domain) if len(frames) == len(items) else None), faults
+        except DataError as error:  # handed over: what a worker raises arrives wrapped in its traceback
+            return error, faults
+
+
+class TrainingBatches(Iterator[Batch]):
+    """An endless stream of batches without ground truth.  ``faults`` counts bad frames; ``close`` ends the workers."""
+
+    def __init__(self, data: FrameDataset, sampler: _Indices, domain: str | None, workers: int) -> None:
+        self.faults = Faults(len(data), domain or "the data")
+        self._sampler, self._workers = sampler, workers
+        loader: DataLoader[Any] = DataLoader(
+            _Forgiving(data),
+            batch_sampler=sampler,
+            collate_fn=_Collator(domain),
+            num_workers=workers,
+            multiprocessing_context="spawn" if workers else None,
+        )
+        self._stream = iter(loader)
+
+    def __next__(self) -> Batch:
+        batch, met = next(self._stream)
+        for name, reason in met:
+            self.faults.add(name, reason)
+        if isinstance(batch, DataError):
+            raise batch
+        return batch
+
+    def close(self) -> None:
+        """End the stream.  Workers are let finish what they have begun: one that dies while it sends a batch aborts."""
+        if self._sampler.ended:
+            return
+        self._sampler.ended = True
+        if self._workers:
+            with suppress(RuntimeError):  # a worker that is dead already sends nothing more
+                for _ in self._stream:
+                    pass
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and hasattr(self, "_stream"):
+            self.close()
+
+
+def training_batches(
+    data: FrameDataset, batch_size: int, *, seed: int, start: int = 0, domain: str | None = None, workers: int = 0
+) -> TrainingBatches:
+    """Endless training batches without ground truth, the same for any number of workers and for a resumed run."""
+    if len(data) == 0:
+        raise DataError(f"domain {domain!r} has no training frames")
+    rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _distributed() else (0, 1)
+    return TrainingBatches(data, _Indices(len(data), batch_size, seed, start, rank, world), domain, workers)
 
 
 def _distributed() -> bool:

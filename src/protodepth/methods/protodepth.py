@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from protodepth.data.base import Domain, FrameDataset, collate
+from protodepth.data.base import Domain, Faults, FrameDataset, collate, readable
 from protodepth.descriptors import descriptor_loss, sample_descriptor
 from protodepth.losses import Objective
 from protodepth.methods.base import Fit, Method, methods, part
@@ -112,8 +112,8 @@ def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = F
     """s of frames spread evenly over a dataset, as the un-adapted encoder gives them."""
     count, bottleneck = min(frames, len(data)), model.backbone.bottleneck
     rows = []
-    for i in range(count):
-        frame = replace(data[i * len(data) // count], neighbours=(), poses=())
+    for found in readable(data, Faults(len(data)), (i * len(data) // count for i in range(count))):
+        frame = replace(found, neighbours=(), poses=())
         latents = model.backbone.encode(collate([frame]).to(model.descriptors()[1].device))
         rows.append(sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout))
     return torch.cat(rows) if rows else torch.empty(0, bottleneck.channels)
@@ -136,7 +136,7 @@ def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: Fra
 
 def share_frames(train: FrameDataset, val: FrameDataset) -> bool:
     """Whether the splits share frames, as those of a recording of less than ten do."""
-    names = [{data[i].name for i in range(min(10, len(data)))} for data in (train, val)]
+    names = [{f.name for f in readable(d, Faults(len(d)), range(min(10, len(d))))} for d in (train, val)]
     return bool(names[0] & names[1])
 
 

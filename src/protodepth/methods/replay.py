@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protodepth.checkpoint import fingerprint
-from protodepth.data.base import Domain, Frame, training_batches
+from protodepth.data.base import Domain, Faults, Frame, readable, training_batches
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
 from protodepth.methods.base import Step, methods, part
@@ -78,7 +78,8 @@ class Replay(Finetune):
 
     def end_domain(self, domain: Domain) -> None:
         if domain.name not in self.buffers:
-            self.buffers[domain.name] = [unpack(pack(domain.train[i])) for i in self.choose(domain)]
+            good = readable(domain.train, Faults(len(domain.train)), self.choose(domain))
+            self.buffers[domain.name] = [unpack(pack(frame)) for frame in good]
 
     def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Step]:
         return self._mixed(loader, start, seed) if self.buffers else loader
