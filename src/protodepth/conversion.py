@@ -7,7 +7,7 @@ from typing import Any
 
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet, Rotation
-from protodepth.errors import CheckpointError, UnknownNameError
+from protodepth.errors import CheckpointError, ConfigError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.official import (
     ConversionReport,
@@ -71,6 +71,7 @@ def convert_with_report(
     kind = backbones.get(network)
     if preset not in kind.presets or preset == "small":
         raise UnknownNameError(f"{network} preset", preset, tuple(p for p in kind.presets if p != "small"))
+    _check_options(pose, rotation, depth_range)
     content = read_official(checkpoint)
     settings, notes = _settings(network, preset, _recognised(network, content, checkpoint), checkpoint)
     if depth_range is not None:
@@ -83,6 +84,15 @@ def convert_with_report(
         return Converted(ProtoDepth(backbone), (report,))
     motion, pose_report = _convert_pose(pose, backbone, rotation)
     return Converted(ProtoDepth(backbone, pose=motion), (report, pose_report))
+
+
+def _check_options(pose: str | Path | None, rotation: Rotation | None, depth_range: Sequence[float] | None) -> None:
+    if rotation is not None and pose is None:
+        raise ConfigError("a rotation is that of a pose network: give its checkpoint too (pose=, --pose)")
+    if depth_range is not None and not (len(depth_range) == 2 and 0 < depth_range[0] < depth_range[1] < float("inf")):
+        raise ConfigError(
+            f"depth range {tuple(depth_range)}: expected nearest and farthest in metres, 0 < nearest < farthest"
+        )
 
 
 def _keys(kind: type[Backbone]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from protodepth.backbones.fusionnet import FusionNet, ScaffNet
 from protodepth.backbones.kbnet import KBNet
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.voiced import VOICED
+from protodepth.cli import run
 from protodepth.conversion import convert, convert_with_report, load_official_prototypes
 from protodepth.errors import CheckpointError, DomainError, UnknownNameError
 from protodepth.model import ProtoDepth
@@ -98,6 +99,28 @@ def test_the_pose_network_comes_along_with_the_networks_rotation(tmp_path, kind,
     assert model.pose.rotation == net.default_pose["rotation"]
     other = convert(network, files[0], preset="void", pose=files[1], rotation="exponential")
     assert other.pose.rotation == "exponential"
+
+
+def test_the_command_takes_the_rotation_and_the_depth_range_of_another_training(tmp_path, capsys):
+    net = saved(content_of(VOICED.from_preset("void")), tmp_path)
+    pose = saved(content_of(PoseNet("posenet")), tmp_path, "pose.pth")
+    arguments = ["convert", "voiced", str(net), "--out", str(tmp_path / "m")]
+    extra = ["--pose", str(pose), "--rotation", "exponential", "--depth-range", "0.2", "5"]
+    assert run([*arguments, *extra]) == 0
+    assert "rotation exponential" in capsys.readouterr().out
+    model = ProtoDepth.from_pretrained(tmp_path / "m")
+    assert model.backbone.depth_range == (0.2, 5.0)
+    assert model.pose.rotation == "exponential"
+    for wrong, cause in (
+        (["--rotation", "euler"], "give its checkpoint too"),
+        (["--depth-range", "5", "0.2"], "nearest < farthest"),
+    ):
+        assert run([*arguments, *wrong]) == 2
+        assert cause in capsys.readouterr().err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "photo.png").touch()
+    assert run(["convert", "voiced", str(net), "--out", str(tmp_path / "mine")]) == 2
+    assert "nothing was overwritten" in capsys.readouterr().err
 
 
 def test_a_converted_model_is_a_normal_model_folder(tmp_path, kbnet):

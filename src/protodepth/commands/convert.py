@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -20,13 +21,26 @@ class Convert:
     """void (indoors) or kitti (outdoors); the file is checked against it."""
     pose: Path | None = None
     """The pose network's checkpoint."""
+    rotation: Literal["axis", "euler", "exponential"] | None = None
+    """How the pose network writes rotations; not given = as usual for the network (upstream VOICED: exponential)."""
+    depth_range: tuple[float, float] | None = None
+    """Nearest and farthest depth in metres that the network was trained with; not given = the preset's."""
     prototypes: Path | None = None
     """An official prototype file; its domains are added."""
 
     def run(self) -> None:
+        from protodepth.checkpoint import check_replaceable
         from protodepth.conversion import convert_with_report
 
-        converted = convert_with_report(self.network, self.checkpoint, preset=self.preset, pose=self.pose)
+        check_replaceable(self.out)
+        converted = convert_with_report(
+            self.network,
+            self.checkpoint,
+            preset=self.preset,
+            pose=self.pose,
+            rotation=self.rotation,
+            depth_range=self.depth_range,
+        )
         model = converted.model
         for report in converted.reports:
             print(report)
