@@ -4,9 +4,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from protodepth import arrays, figures
 from protodepth.checkpoint import write_bytes
 from protodepth.data import frames
 from protodepth.data.base import Frame
-from protodepth.errors import ConfigError
+from protodepth.errors import ConfigError, DataError
 from protodepth.sources import Failure, Source, in_batches
 from protodepth.types import Batch, BatchPrediction, Prediction
 
@@ -90,7 +91,8 @@ def complete(
     batch_size: int = 4,
     advance: Callable[[int], None] = lambda n: None,
 ) -> tuple[Summary, list[dict[str, Any]]]:
-    """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded and passed over.
+    """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded and passed over
+    (a single one is an error, and nothing is written).
 
     Returns the summary and the records of the first frames.
     """
@@ -98,22 +100,29 @@ def complete(
         raise ConfigError(f"the batch size must be at least 1, got {batch_size}")
     summary = Summary()
     first: list[dict[str, Any]] = []
-    output.folder.mkdir(parents=True, exist_ok=True)
-    with (output.folder / "predictions.jsonl").open("w") as lines:
+    with ExitStack() as files:
+        lines: IO[str] | None = None  # opened with the first record, so that a refusal at the start leaves no file
         for group in in_batches(source, batch_size):
             if isinstance(group, Failure):
+                if output.alone:
+                    raise DataError(f"{group.name}: {group.reason}")
                 summary.failures.append(group)
                 records = [{"frame": group.name, "error": group.reason}]
             else:
                 records = complete_batch(predict, group, output, depth_range)
                 for record in records:
                     summary.add(record)
-            for record in records:
-                lines.write(json.dumps(record) + "\n")
-                first += [record] if len(first) < 4 else []
+            lines = lines or files.enter_context(_lines(output.folder))
+            lines.writelines(json.dumps(record) + "\n" for record in records)
             lines.flush()
+            first += records[: 4 - len(first)]
             advance(summary.frames + len(summary.failures))
     return summary, first
+
+
+def _lines(folder: Path) -> IO[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / "predictions.jsonl").open("w")
 
 
 def complete_batch(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from conftest import SMALL, tiny_model
 from protodepth.backbones.lite import Lite
@@ -100,6 +101,47 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(here: Path, capsys, 
     assert sorted(p.as_posix() for p in here.rglob("*")) == before
 
 
+@pytest.fixture
+def bad_files(here: Path) -> Path:
+    """Beside the recording: a picture of half the size, a map with three channels, one of 8 bits and one without points."""
+    picture = Image.open("rec/image/000003.png")
+    picture.resize((24, 16)).save("half.png")
+    points = np.asarray(Image.open("rec/sparse/000003.png"))
+    Image.fromarray((points // 32).astype(np.uint8)).save("eight_bits.png")
+    Image.fromarray(np.zeros_like(points)).save("empty.png")
+    np.save("three_channels.npy", np.ones((32, 48, 3), np.float32))
+    np.save("empty.npy", np.zeros((32, 48), np.float32))
+    return here
+
+
+IMAGE, SPARSE = "--image rec/image/000003.png", "--sparse rec/sparse/000003.png"
+
+
+@pytest.mark.parametrize(
+    ("files", "intrinsics", "message"),
+    [
+        (f"--image half.png {SPARSE}", "rec/intrinsics.txt", "sparse depth is 48x32, the picture 24x16"),
+        (f"{IMAGE} --sparse three_channels.npy", "rec/intrinsics.txt", "shape (32, 48, 3), expected (height, width)"),
+        (f"--image rec/sparse/000003.png {SPARSE}", "rec/intrinsics.txt", "expected 8-bit colour: is it a depth map?"),
+        (f"{IMAGE} --sparse eight_bits.png", "rec/intrinsics.txt", "depth needs 16 bits"),
+        (f"{IMAGE} {SPARSE}", "500,500,320,240", "outside the 48x32 image: is K of another resolution?"),
+        (f"{IMAGE} --sparse empty.png", "rec/intrinsics.txt", "no points"),
+        (f"{IMAGE} --sparse empty.npy", "rec/intrinsics.txt", "value above 0"),
+        ("--image rec/image --sparse empty.png", "rec/intrinsics.txt", "two files, two folders"),
+    ],
+)
+def test_a_bad_picture_map_or_camera_is_explained_and_leaves_nothing(
+    bad_files: Path, capsys, files: str, intrinsics: str, message: str
+):
+    before = sorted(p.as_posix() for p in bad_files.rglob("*"))
+    unit = "" if "npy" in files else "--depth-unit mm"
+    assert call(f"predict --model m {files} --intrinsics {intrinsics} {unit} --out out") == 2
+    shown = capsys.readouterr()
+    assert shown.err.count(message) == 1
+    assert "wrote" not in shown.out
+    assert sorted(p.as_posix() for p in bad_files.rglob("*")) == before
+
+
 def test_a_changed_byte_in_the_model_is_refused(here: Path, capsys):
     file = here / "m" / "backbone.safetensors"
     data = bytearray(file.read_bytes())
@@ -149,6 +191,7 @@ def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, ca
         call("predict --model m2 --data worlds:street?size=32x48&train=1&val=1&test=1 --out far --unknown error") == 2
     )
     assert "unlike every known domain" in capsys.readouterr().err
+    assert not (here / "far").exists()
 
 
 def test_adapting_that_does_not_help_writes_nothing_unless_forced(here: Path, capsys, monkeypatch):

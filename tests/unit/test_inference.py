@@ -98,7 +98,7 @@ def test_a_bad_file_in_the_middle_is_recorded_and_the_rest_goes_on(model: ProtoD
     assert "1.png" in reasons["1"]
     assert "8-bit" in reasons["2"]
     assert "no points" in reasons["3"]
-    assert "expected (32, 48)" in reasons["4"]
+    assert "sparse depth is 48x16, the picture 48x32" in reasons["4"]
     assert [("error" in r) for r in records(folder / "out")] == [False, True, True, True, True]
 
 

@@ -82,9 +82,8 @@ class Predict:
             )
         for line in (*(frame_line(r) for r in first if quiet), *summary.lines()):
             print(line)
-        print(
-            f"wrote {self.out}: {', '.join(self.write)}, predictions.jsonl{f', and {self.rerun}' if self.rerun else ''}"
-        )
+        written = [*(self.write if summary.frames else ()), "predictions.jsonl"]
+        print(f"wrote {self.out}: {', '.join(written)}{f', and {self.rerun}' if self.rerun else ''}")
         if summary.failures:
             bad = summary.failures
             raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
