@@ -98,8 +98,10 @@ class Maps:
     def frame(self, name: str, picture: np.ndarray) -> Frame:
         if name not in self.files:
             raise DataError(f"there is no sparse depth for frame {name!r}")
-        unit = "metres" if self.files[name].suffix == ".npy" else self.unit
-        points = frames.read_depth(self.files[name], unit)
+        points = frames.read_depth(self.files[name], self.unit)
+        if points.shape != picture.shape[:2]:  # said before the intrinsics, which would not fit such a picture either
+            (h, w), (height, width) = points.shape, picture.shape[:2]
+            raise DataError(f"sparse depth is {w}x{h}, the picture {width}x{height}: expected one size")
         K = self.calibration(name, (picture.shape[0], picture.shape[1]))
         return Frame(image=picture, sparse_depth=points, intrinsics=K, name=name)
 

@@ -202,3 +202,41 @@ def test_the_data_argument_grammar(tmp_path: Path) -> None:
         open_domain(str(tmp_path / "nothing"))
     with pytest.raises(DataError, match="after the colon"):
         open_domain("kitti:")
+
+
+def test_a_unit_may_be_a_number_of_steps_in_a_metre(tmp_path: Path) -> None:
+    write_recording(tmp_path, SHOTS, unit="tum", toml="depth_unit = 5000\n")
+    by_file = load_recording(tmp_path).train[0].sparse_depth
+    (tmp_path / "recording.toml").unlink()
+    by_name, by_number = (load_recording(tmp_path, depth_unit=unit).train[0].sparse_depth for unit in ("tum", "5000"))
+    assert np.array_equal(by_file, by_name)
+    assert np.array_equal(by_number, by_name)
+    for wrong in ("0", "-3", "inf", "fathom"):
+        with pytest.raises(DataError, match="steps in a metre"):
+            load_recording(tmp_path, depth_unit=wrong)
+
+
+def test_whole_numbers_in_npy_files_have_the_declared_unit_and_fractions_are_metres(tmp_path: Path) -> None:
+    for kind, unit in (("<u2", 1000), ("<f4", 1)):
+        folder = write_recording(tmp_path / kind[1:], SHOTS, toml='depth_unit = "mm"\n')
+        for path in (folder / "sparse").glob("*.png"):
+            values = thin(SHOTS[int(path.stem)].depth) * unit
+            np.save(path.with_suffix(".npy"), (values if unit == 1 else np.rint(values)).astype(kind))
+            path.unlink()
+        frame = load_recording(folder, stride=1).train[0]
+        assert np.abs(frame.sparse_depth - thin(SHOTS[int(frame.name)].depth)).max() < 0.001
+
+
+def test_settings_may_follow_the_path_and_options_given_beside_it_win(tmp_path: Path) -> None:
+    write_recording(tmp_path / "r", SHOTS, dense=True, toml='depth_unit = "kitti"\nstride = 5\n')
+    domain = open_domain(f"{tmp_path / 'r'}?depth_unit=mm&stride=2&sampler=uniform:70&splits=0.5,0.2,0.3&exclude=1,2")
+    assert (domain.identity["unit"], domain.identity["stride"], domain.identity["sampler"]) == ("mm", 2, "uniform:70")
+    assert domain.identity["split"].startswith("time blocks (0.5, 0.2, 0.3)")
+    assert domain.identity["skipped"]["bad"] == 2
+    assert open_domain(f"recording:{tmp_path / 'r'}?stride=2", stride=3, depth_unit="mm").identity["stride"] == 3
+    with pytest.raises(DataError, match="'strides'"):
+        open_domain(f"{tmp_path / 'r'}?strides=2")
+    with pytest.raises(DataError, match="key=value"):
+        open_domain(f"{tmp_path / 'r'}?stride")
+    with pytest.raises(DataError, match="does not exist"):
+        open_domain(f"{tmp_path / 'nothing'}?stride=2")

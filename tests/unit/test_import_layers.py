@@ -47,7 +47,7 @@ DATASETS = {
 NETWORKS = {"fusionnet", "kbnet", "lite", "uformer", "voiced", "hooked"}
 PARENTS = {("ancl", "ewc"), ("cmp", "replay")}  # a method that is another one and a little more
 HEAVY = {
-    "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "yaml", "gradio", "onnx", "onnxscript", "onnxruntime", "openvino",
+    "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript", "onnxruntime", "openvino",
     "rerun", "huggingface_hub", "tensorboard", "transformers", "torchvision",
 }  # fmt: skip
 LIGHT = {"numpy", "torch", "jaxtyping"}

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import parse_qsl
 
 import numpy as np
 import torch
@@ -69,6 +71,20 @@ class DomainSource(Protocol):
 
 
 datasets: Registry[DomainSource] = Registry("dataset")
+
+
+def split_query(argument: str) -> tuple[str, dict[str, str]]:
+    """(path, options) of ``path?key=value&key=value``; a file that has the question mark in its name is left whole.
+
+    >>> split_query("/data/desk?stride=3&depth_unit=mm")
+    ('/data/desk', {'stride': '3', 'depth_unit': 'mm'})
+    """
+    path, mark, query = argument.partition("?")
+    if not mark or Path(argument).exists():
+        return argument, {}
+    if not all(part.partition("=")[0] and "=" in part for part in query.split("&")):
+        raise DataError(f"{argument!r}: expected key=value&key=value after the question mark, got {query!r}")
+    return path, dict(parse_qsl(query, keep_blank_values=True))
 
 
 def _image_tensor(array: np.ndarray) -> torch.Tensor:

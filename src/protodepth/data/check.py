@@ -12,10 +12,11 @@ import numpy as np
 
 from protodepth.checkpoint import write_bytes
 from protodepth.data import cameras, frames, motion
-from protodepth.data.base import Domain, Frame, FrameDataset
+from protodepth.data.base import Domain, Frame, FrameDataset, split_query
 from protodepth.data.layout import Layout, Settings, find_layout, find_unit, motion_pairs, read_settings, some_of
 from protodepth.data.lists import read_lists
 from protodepth.data.open import open_domain, parse_argument
+from protodepth.data.recording import recording_options
 from protodepth.errors import DataError, ProtoDepthError
 
 ADVICE = {
@@ -96,8 +97,10 @@ def check(path: str | Path, *, fix: bool = False, progress: Progress | None = No
     name, rest = parse_argument(argument)
     if name != "recording":
         return _check_source(argument, name, rest, progress, options)
-    report = _check_recording(Path(rest), progress, options)
-    return _fixed(Path(rest), report) if fix else report
+    place, query = split_query(rest)
+    options = {**recording_options(query), **options}
+    report = _check_recording(Path(place), progress, options)
+    return _fixed(Path(place), report, options) if fix else report
 
 
 # --- any dataset ------------------------------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[l
     faults, notes, unit = _check_unit(layout, settings, summary)
     pairs = motion_pairs(layout, max(1, min(5, len(layout.ids) // 4)))
     if pairs:
-        errors = motion.pose_readings(pairs, frames.UNITS[unit])
+        errors = motion.pose_readings(pairs, frames.unit_scale(unit))
         faults += _check_poses(layout.root, settings, errors)
         notes.append("warp error by poses (grey levels): " + ", ".join(f"{k} {255 * v:.1f}" for k, v in errors.items()))
     small = motion.thumbnails([None if i in layout.faults else layout.images[i] for i in layout.ids])
@@ -270,7 +273,7 @@ def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[l
         for i, s in inside
         if s and i not in layout.faults
     ]
-    scale = frames.UNITS[unit]
+    scale = frames.unit_scale(unit)
     span = f"{summary.low / scale:.2f}-{summary.high / scale:.2f} m (1st to 99th percentile)"
     notes.append(f"depth as {unit}: {span}, {summary.density:.1%} of the pixels")
     return faults, notes
@@ -279,6 +282,8 @@ def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[l
 def _check_unit(layout: Layout, settings: Settings, summary: frames.DepthSummary) -> tuple[list[Fault], list[str], str]:
     declared = settings.depth_unit
     where = str(layout.root)
+    if summary.floating:
+        return [], ["stored as fractions: metres"], "metres"
     try:
         found, why = find_unit(layout, summary)
     except DataError as error:
@@ -312,7 +317,7 @@ def _check_poses(root: Path, settings: Settings, errors: dict[str, float]) -> li
     return [Fault("pose", str(root), f"the images warp better if the poses are read as {best}", fix)]
 
 
-def _fixed(folder: Path, report: CheckReport) -> CheckReport:
+def _fixed(folder: Path, report: CheckReport, options: dict[str, Any]) -> CheckReport:
     """Write the safe fixes into recording.toml, and check again."""
     import tomllib
 
@@ -330,4 +335,5 @@ def _fixed(folder: Path, report: CheckReport) -> CheckReport:
         write_bytes(folder / "recording.toml.bak", before)
     write_bytes(path, tomli_w.dumps(changed).encode())
     done = tuple(f"{k} = {changed[k]!r}" for k in sorted({k for k, _ in fixes}))
-    return replace(_check_recording(folder, None, {}), fixed=done)
+    left = {k: v for k, v in options.items() if k not in changed}  # what was given is now in the file
+    return replace(_check_recording(folder, None, left), fixed=done)

@@ -191,8 +191,7 @@ class FrameReader:
         if inside is not None and self.container is not None:
             depth = self.container.depth(path, inside)
         else:
-            unit = "metres" if path.suffix == ".npy" else "kitti" if ref.startswith("@/") else unit
-            depth = frames.read_depth(path, unit)
+            depth = frames.read_depth(path, "kitti" if ref.startswith("@/") else unit)
         depth = self._cut(depth) if depth.shape != size else depth
         if depth.shape != size:
             have, need = f"{depth.shape[1]}x{depth.shape[0]}", f"{size[1]}x{size[0]}"

@@ -6,6 +6,7 @@ A 16-bit PNG carries no unit.  ``UNITS`` names the ones in use; ``guess_unit`` d
 
 import io
 import logging
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,20 +25,27 @@ logger = logging.getLogger("protodepth")
 
 UNITS: dict[str, float] = {"kitti": 256.0, "mm": 1000.0, "cm": 100.0, "tum": 5000.0, "metres": 1.0}  # steps a metre
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp")
-DEPTH_SUFFIXES = (".png", ".npy", ".pgm", ".tif", ".tiff")
+DEPTH_SUFFIXES = (".png", ".npy", ".exr", ".pgm", ".tif", ".tiff")
+ARRAY_SUFFIXES = (".npy", ".exr")  # not pictures; fractions in them are metres
 _FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "TIFF")  # Pillow knows many more; files come from strangers
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")
 
 
 def unit_scale(unit: str) -> float:
-    """How many stored steps make one metre.
+    """How many stored steps make one metre: of a name in UNITS, or a number that says it.
 
-    >>> unit_scale("mm")
-    1000.0
+    >>> unit_scale("mm"), unit_scale("4000")
+    (1000.0, 4000.0)
     """
-    if unit not in UNITS:
-        raise UnknownNameError("depth unit", unit, tuple(UNITS))
-    return UNITS[unit]
+    if unit in UNITS:
+        return UNITS[unit]
+    try:
+        scale = float(unit)
+    except ValueError:
+        scale = math.nan
+    if not (0 < scale < math.inf):
+        raise UnknownNameError("depth unit", unit, (*UNITS, "or the number of steps in a metre, for example 4000"))
+    return scale
 
 
 def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
@@ -92,6 +100,8 @@ def raw_depth(path: Path) -> np.ndarray:
     path = Path(path)
     if path.suffix == ".npy":
         return _load_npy(path)
+    if path.suffix == ".exr":
+        return read_exr(path)
     picture = open_picture(path)
     if picture.mode not in _DEEP_MODES:
         raise DataError(
@@ -113,6 +123,24 @@ def _load_npy(path: Path) -> np.ndarray:
     return np.squeeze(array) if array.ndim == 3 and 1 in array.shape else array
 
 
+def read_exr(path: Path) -> Float[np.ndarray, "h w"]:
+    """The one channel of an EXR file, or its R channel if it has several (Record3D writes depth in metres there)."""
+    try:
+        import OpenEXR
+    except ImportError:
+        raise DataError(f"{path}: reading EXR files needs OpenEXR: pip install 'protodepth[data]'") from None
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    try:
+        with OpenEXR.File(str(path), separate_channels=True) as file:
+            channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
+    except (RuntimeError, ValueError, TypeError) as error:  # what the library raises for damaged files
+        raise DataError(f"{path} cannot be read as EXR ({error}): truncated or damaged, copy it again") from None
+    if len(channels) != 1 and "R" not in channels:
+        raise DataError(f"{path} has the channels {', '.join(channels)}: expected one, or depth in R")
+    return channels["R"] if "R" in channels else next(iter(channels.values()))
+
+
 def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray, "h w"]:
     """Stored numbers -> float32 metres; NaN and infinity become 0 (no point), a negative value is an error.
 
@@ -129,11 +157,14 @@ def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray,
 
 
 def read_depth(path: Path, unit: str | None = None) -> Float[np.ndarray, "h w"]:
-    """A depth file in metres.  ``unit`` is a name in UNITS; None is allowed only for .npy (metres)."""
+    """A depth file in metres.  ``unit`` is of the stored whole numbers; fractions in .npy and .exr files are metres."""
     path = Path(path)
-    if unit is None and path.suffix != ".npy":
+    raw = raw_depth(path)
+    if path.suffix in ARRAY_SUFFIXES and raw.dtype.kind == "f":
+        unit = "metres"
+    if unit is None:
         raise DataError(f"{path} does not say its unit.  Say which it is: --depth-unit {' | '.join(UNITS)}")
-    return metres(raw_depth(path), unit or "metres", str(path))
+    return metres(raw, unit, str(path))
 
 
 def encode_depth(depth: Float[np.ndarray, "h w"], unit: str = "kitti", name: str = "depth") -> bytes:

@@ -7,17 +7,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pydantic
 
 from protodepth.data import cameras, frames, motion
-from protodepth.errors import DataError
+from protodepth.data.base import MAX_BAD
+from protodepth.errors import DataError, UnknownNameError
 
 logger = logging.getLogger("protodepth")
 
-MAX_BAD = 0.05  # more than this share of bad frames stops
+
+def _unit(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    try:
+        frames.unit_scale(text)
+    except UnknownNameError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+Unit = Annotated[str, pydantic.BeforeValidator(_unit)]
+Listed = pydantic.BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=pydantic.ConfigDict(extra="forbid"))
@@ -25,8 +37,8 @@ class Settings:
     """What ``recording.toml`` may say; arguments of ``load_recording`` win over it."""
 
     name: str = ""  # of the domain; default: the folder's name
-    depth_unit: Literal["kitti", "mm", "cm", "tum", "metres"] | None = None
-    truth_unit: Literal["kitti", "mm", "cm", "tum", "metres"] | None = None  # default: as depth_unit
+    depth_unit: Unit | None = None  # kitti, mm, cm, tum, metres, or the number of steps in a metre
+    truth_unit: Unit | None = None  # default: as depth_unit
     sample: str | None = None  # sampler for dense depth, e.g. "harris:1500"
     stride: int | None = pydantic.Field(None, ge=1)  # frames between neighbours; default: from the motion
     fps: float | None = pydantic.Field(None, gt=0)  # used for the stride when there are no poses
@@ -42,8 +54,12 @@ class Settings:
     poses: str | None = None  # default: poses.txt if there
     pose_convention: Literal["camera_to_world", "world_to_camera", "opengl"] = "camera_to_world"
     skip_static: bool = True
-    exclude: tuple[str, ...] = ()  # ids of frames not to use
-    splits: tuple[float, float, float] = (0.7, 0.1, 0.2)  # train, val, test: blocks of time in this order
+    exclude: Annotated[tuple[str, ...], Listed] = ()  # ids of frames not to use
+    splits: Annotated[tuple[float, float, float], Listed] = (
+        0.7,
+        0.1,
+        0.2,
+    )  # train, val, test: blocks of time in this order
     gap: int | None = pydantic.Field(None, ge=0)  # frames between blocks; default: twice the stride, at least 2 %
 
 
@@ -56,7 +72,9 @@ def read_settings(folder: Path, **given: Any) -> Settings:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"{path} is not valid TOML ({error})") from None
-    return make_settings({**values, **{k: v for k, v in given.items() if v is not None}}, str(path))
+    settings = make_settings(values, str(path))
+    given = {k: v for k, v in given.items() if v is not None}
+    return make_settings({**values, **given}, f"options for {folder}") if given else settings
 
 
 def make_settings(values: dict[str, Any], where: str) -> Settings:
@@ -158,7 +176,7 @@ def frame_fault(layout: Layout, frame: str) -> str | None:
         if problem:
             return f"{path.name if path else ''} {problem}"
     try:
-        sizes = {frames.image_size(p) for p in paths if p is not None and p.suffix.lower() != ".npy"}
+        sizes = {frames.image_size(p) for p in paths if p is not None and p.suffix.lower() not in frames.ARRAY_SUFFIXES}
     except DataError as error:
         return str(error)
     return None if len(sizes) == 1 else f"image and depth differ in size: {sorted(sizes)}"

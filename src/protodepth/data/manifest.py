@@ -19,13 +19,12 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pydantic
 
 from protodepth.checkpoint import write_bytes, write_json
 from protodepth.data import frames
-from protodepth.data.base import Domain, EvalRules, datasets
+from protodepth.data.base import MAX_BAD, Domain, EvalRules, datasets, split_query
 from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.registry import Registry
@@ -34,7 +33,6 @@ logger = logging.getLogger("protodepth")
 
 SPLITS = ("train", "val", "test")
 INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
-MAX_BAD = 0.05
 FORMAT = 1
 TOO_FEW = "too few sparse points"
 Progress = Callable[[str, int, int], None]  # (what, done, total)
@@ -102,8 +100,8 @@ def register_scan(name: str) -> Callable[[Callable[..., Scan]], Callable[..., Sc
 
 
 def _open_scan(name: str, scan: Callable[..., Scan], argument: str, **options: Any) -> Domain:
-    root, _, query = argument.partition("?")
-    options = {**dict(parse_qsl(query, keep_blank_values=True)), **{k: v for k, v in options.items() if v is not None}}
+    root, query = split_query(argument)
+    options = {**query, **{k: v for k, v in options.items() if v is not None}}
     withhold = float(options.pop("withhold", 0.0))
     return call_scan(name, scan, Path(root), options).domain(withhold=withhold)
 
@@ -346,4 +344,9 @@ def _module_of(dataset: str) -> str:
 
 @datasets.register("manifest")
 def _source(argument: str, **options: Any) -> Domain:
-    return load_manifest(argument, **{k: v for k, v in options.items() if v is not None})
+    folder, query = split_query(argument)
+    given = {**query, **{k: v for k, v in options.items() if v is not None}}
+    unknown = [k for k in given if k not in ("root", "withhold")]
+    if unknown:
+        raise UnknownNameError(f"option of the prepared folder {folder}", unknown[0], ("root", "withhold"))
+    return load_manifest(folder, root=given.get("root"), withhold=float(given.get("withhold", 0.0)))

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from protodepth.data.base import Domain, datasets
+from protodepth.data.base import Domain, datasets, split_query
 from protodepth.errors import DataError, UnknownNameError
 
 BUILT_IN = {  # name -> module that registers it; imported when asked for
@@ -37,9 +37,9 @@ def parse_argument(argument: str) -> tuple[str, str]:
     ('worlds', 'street')
     """
     name, colon, rest = argument.partition(":")
-    path = Path(argument)
     if colon and name in dataset_names():
         return name, rest
+    path = Path(split_query(argument)[0])
     if path.is_dir():
         return ("manifest" if (path / "manifest.json").is_file() else "recording"), argument
     if colon and len(name) > 1 and name.isidentifier():  # one letter is a Windows drive

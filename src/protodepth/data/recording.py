@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data import cameras, frames, motion
-from protodepth.data.base import Domain, EvalRules, Frame, datasets
+from protodepth.data.base import Domain, EvalRules, Frame, datasets, split_query
 from protodepth.data.entries import Entry, EntryFrames, EntryTable, FrameReader, digest
 from protodepth.data.layout import Layout, Settings, find_faults, find_layout, find_unit, read_settings, some_of
 from protodepth.errors import DataError
@@ -46,8 +46,10 @@ class Recording:
 
     @classmethod
     def open(cls, path: str | Path, *, depth_range: tuple[float, float] | None = None, **given: Any) -> "Recording":
-        """Open a folder.  ``given`` are fields of Settings and win over recording.toml."""
-        folder = Path(path)
+        """Open a folder.  ``given`` are fields of Settings and win over ``folder?field=value`` and recording.toml."""
+        place, query = split_query(str(path))
+        folder = Path(place)
+        given = {**recording_options(query), **{k: v for k, v in given.items() if v is not None}}
         settings = read_settings(folder, **given)
         return cls.from_layout(find_layout(folder, settings), settings, depth_range=depth_range)
 
@@ -62,7 +64,7 @@ class Recording:
         summary = frames.summarise([layout.depths[i] for i in some_of(usable, 8)])
         layout, notes = _sparse_or_dense(layout, settings, summary.density)
         settings, more = _settle(layout, settings, summary, depth_range)
-        scale = frames.UNITS[settings.depth_unit or "metres"]
+        scale = 1.0 if summary.floating else frames.unit_scale(settings.depth_unit or "metres")
         stride, still, how = _motion(layout, settings, summary.middle / scale)
         reader = FrameReader(
             root=layout.root,
@@ -144,6 +146,11 @@ class Recording:
                 return None
             entry["poses"] = [cameras.relative_pose(poses[i], poses[j]).ravel().tolist() for j in around]
         return entry
+
+
+def recording_options(query: dict[str, str]) -> dict[str, str]:
+    """Options written after a question mark as fields of Settings: datasets call the sampler ``sampler``."""
+    return {("sample" if key == "sampler" else key): value for key, value in query.items()}
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from protodepth.data import cameras
-from protodepth.data.base import Domain, datasets
+from protodepth.data.base import Domain, datasets, split_query
 from protodepth.data.layout import Layout, make_settings
-from protodepth.data.recording import Recording
+from protodepth.data.recording import Recording, recording_options
 from protodepth.errors import DataError
 
 CALIBRATION = {  # fx, fy, cx, cy by camera
@@ -108,9 +108,11 @@ def tum_layout(folder: Path, intrinsics: str | None = None) -> Layout:
 
 @datasets.register("tum")
 def load_tum(argument: str, *, intrinsics: str | None = None, sampler: str | None = None, **options: Any) -> Domain:
-    """``tum:/path/to/rgbd_dataset_freiburg1_xyz``; other options are fields of a recording's Settings."""
-    folder = Path(argument)
-    given = {k: v for k, v in options.items() if v is not None}
-    values = {"name": folder.resolve().name, "depth_unit": "tum", "sample": sampler, **given}
+    """``tum:/path/to/rgbd_dataset_freiburg1_xyz?stride=5``; other options are fields of a recording's Settings."""
+    place, query = split_query(argument)
+    folder, query = Path(place), recording_options(query)
+    intrinsics = intrinsics or query.pop("intrinsics", None)
+    given = {k: v for k, v in {"sample": sampler, **options}.items() if v is not None}
+    values = {"name": folder.resolve().name, "depth_unit": "tum", **query, **given}
     settings = make_settings(values, f"tum:{argument}")
     return Recording.from_layout(tum_layout(folder, intrinsics), settings).domain()
