@@ -1,7 +1,8 @@
 """ROS 1 and ROS 2 bags without ROS: colour image, camera_info, and a depth image or a PointCloud2.
 
 ``rosbag:/path/to.bag?image=/cam/image_raw&depth=/velodyne_points&extrinsics=lidar_to_camera.txt``.  Topics are found by their
-types where there is only one candidate.  Messages are read in place; ``data prepare rosbag`` keeps the projected depth.
+types where there is only one candidate.  Without ``extrinsics`` the place of the LiDAR is taken from ``/tf_static``.  Messages are read in
+place; ``data prepare rosbag`` keeps the projected depth.
 """
 
 import io
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.data import cameras, frames, projection
+from protodepth.data import cameras, frames, projection, ros_frames
 from protodepth.data.base import EvalRules
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.manifest import Scan, register_scan, time_blocks
@@ -73,8 +74,9 @@ def choose_topic(path: Path, given: str, types: Sequence[str], what: str, hint: 
     return fits[0]
 
 
+@lru_cache(maxsize=64)
 def times(path: Path, topic: str) -> np.ndarray:
-    """Bag times of all messages of a topic, nanoseconds."""
+    """Bag times of all messages of a topic, nanoseconds.  Kept: it takes a pass over the bag."""
     reader = open_bag(path)
     chosen = [c for c in reader.connections if c.topic == topic]
     return np.array([time for _, time, _ in reader.messages(chosen)], np.int64)
@@ -173,7 +175,8 @@ def scan_rosbag(
     sampler: str = "harris:1500",
     stride: int | None = None,
 ) -> Scan:
-    """A bag.  ``image``, ``info``, ``depth``: topics.  ``extrinsics``: 4x4 cloud-to-camera (a text file or 16 numbers).
+    """A bag.  ``image``, ``info``, ``depth``: topics.  ``extrinsics``: 4x4 cloud-to-camera (a text file or 16 numbers);
+    without it the chain of frames in ``/tf_static`` (and links of ``/tf`` that do not move).
 
     A depth image is dense and thinned by ``sampler``; a cloud is projected and sparse.  ``stride``: frames between
     neighbours, default 0.1 s.  Blocks of time: 70 % train, 10 % val, 20 % test.
@@ -183,8 +186,10 @@ def scan_rosbag(
     calibration = choose_topic(path, info, (INFO,), "info", _parent(picture))
     source = _depth_topic(path, depth, picture)
     dense = topics(path)[source] != CLOUD
-    motion = None if dense else read_extrinsics(extrinsics)
+    motion, how = (None, "") if dense else _mounting(path, extrinsics, source, calibration)
     entries = _join(path, (picture, calibration, source), motion)
+    if motion is not None:
+        _check_projection(path, entries, how)
     step = stride or _tenth_second(path, picture)
     blocks = {s: [entries[i] for i in block] for s, block in time_blocks(len(entries), 2 * step).items()}
     later = {s: partial(iter, blocks[s]) for s in ("val", "test")}
@@ -196,7 +201,7 @@ def scan_rosbag(
         ),
         rules=EvalRules(min_depth=0.1, max_depth=100.0),
         splits=splits,
-        options={"image": picture, "info": calibration, "depth": source, "extrinsics": extrinsics, "stride": step},
+        options={"image": picture, "info": calibration, "depth": source, "extrinsics": how, "stride": step},
         derive=() if dense else ("sparse",),
     )
 
@@ -220,12 +225,34 @@ def _depth_topic(path: Path, given: str, picture: str) -> str:
     return both[0] if len(both) == 1 else choose_topic(path, "", (), "depth")
 
 
+def _first(path: Path, topic: str) -> Any:
+    stamps = times(path, topic)
+    if not len(stamps):
+        raise DataError(f"{path}: no message on {topic}")
+    return message(path, topic, int(stamps[0]))
+
+
+def _mounting(path: Path, given: str, cloud: str, info: str) -> tuple[Float[np.ndarray, "4 4"], str]:
+    """(cloud to camera, how it is known): as given, else by the frames that the two topics name."""
+    if given:
+        return read_extrinsics(given), given
+    source, target = (_first(path, topic).header.frame_id for topic in (cloud, info))
+    pose, way = ros_frames.between(open_bag(path), source, target, str(path))
+    return pose, f"tf: {' -> '.join(way)}"
+
+
+def _check_projection(path: Path, entries: Sequence[Entry], how: str) -> None:
+    """Points of the first cloud must fall into the picture, else the frames or the matrix are not what they seem."""
+    name, inside = entries[0]["sparse"].rsplit("#", 1)
+    if not (CONTAINER.depth(path.parent / name, inside) > 0).any():
+        raise DataError(
+            f"{path}: no point of the first cloud falls into the picture ({how}): the matrix must take points from the cloud to the camera's "
+            "optical frame (z forward, x right, y down); give extrinsics"
+        )
+
+
 def read_extrinsics(text: str) -> Float[np.ndarray, "4 4"]:
     """A 4x4 cloud-to-camera matrix from 16 (or 12) numbers or a file with them."""
-    if not text:
-        raise DataError(
-            "a point cloud needs extrinsics: the 4x4 matrix from cloud to camera (16 numbers or a text file)"
-        )
     source = Path(text).read_text() if Path(text).is_file() else text
     values = cameras.numbers_in(source, "extrinsics")
     if len(values) not in (12, 16):
@@ -240,18 +267,15 @@ def read_extrinsics(text: str) -> Float[np.ndarray, "4 4"]:
 def _join(path: Path, chosen: tuple[str, str, str], motion: np.ndarray | None, apart: float = 0.06) -> list[Entry]:
     """Each picture with the nearest depth message within ``apart`` seconds."""
     picture, info, depth = chosen
-    first = times(path, info)
-    if not len(first):
-        raise DataError(f"{path}: no message on {info}")
-    msg = message(path, info, int(first[0]))
-    K = cameras.intrinsics_matrix(np.asarray(msg.K if hasattr(msg, "K") else msg.k), f"{path} {info}")
-    lens = np.asarray(msg.D if hasattr(msg, "D") else msg.d, np.float64)
-    lens = np.pad(lens, (0, 5))[:5] if lens.size <= 5 else np.zeros(5)
+    msg = _first(path, info)
+    K, lens = calibration(msg, rectified="rect" in picture.rsplit("/", 1)[-1], where=f"{path} {info}")
     tail = ""
     if motion is not None:
         parts = [",".join(f"{v:.12g}" for v in a.ravel()) for a in (motion, K, lens)]
         tail = ";" + ";".join([*parts, f"{msg.height},{msg.width}"])
     images, depths = times(path, picture), times(path, depth)
+    if not len(depths):
+        raise DataError(f"{path}: no message on {depth}")
     entries = []
     for t in images:
         j = int(np.argmin(np.abs(depths - t)))
@@ -262,6 +286,20 @@ def _join(path: Path, chosen: tuple[str, str, str], motion: np.ndarray | None, a
     if not entries:
         raise DataError(f"{path}: no picture on {picture} has a message on {depth} within {apart} s")
     return entries
+
+
+def calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, Float[np.ndarray, "5"]]:
+    """(K, k1 k2 p1 p2 k3) of a CameraInfo.  A rectified picture has the camera of P and no distortion."""
+    values = {name: np.asarray(getattr(msg, name, getattr(msg, name.lower(), ())), np.float64) for name in "KDP"}
+    if rectified and values["P"].any():
+        return cameras.intrinsics_matrix(values["P"], f"{where} P"), np.zeros(5)
+    lens = values["D"]
+    if lens.any() and (msg.distortion_model not in ("", "plumb_bob", "radtan") or lens[5:].any()):
+        raise DataError(
+            f"{where} has the lens model {msg.distortion_model!r}, expected plumb_bob: rectify the pictures (image_proc) and give "
+            "image=/.../image_rect_color"
+        )
+    return cameras.intrinsics_matrix(values["K"], f"{where} K"), np.pad(lens, (0, 5))[:5]
 
 
 def _tenth_second(path: Path, topic: str) -> int:
