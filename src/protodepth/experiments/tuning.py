@@ -76,6 +76,7 @@ def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial) -> 
         method=trial.method,
         seed=options.seeds[0],
         variant=f"trial {trial.number}",
+        chosen=(0, 1),  # the third domain is new to the chosen values too
         split="val",
     )
     return Planner(replace(options, tuned=tuned)).training(row)
