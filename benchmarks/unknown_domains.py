@@ -4,7 +4,12 @@ For a base network and a sequence of known worlds: selection accuracy of both ru
 unseen world the AUROC of the alarm and detection at 5 % false alarms, for a frame and for a window of 8 frames; also detection and
 false alarms with the threshold that the domains store.
 
-    python benchmarks/unknown_domains.py --model worlds-tiny --known room,warehouse,corridor_night --out unknown.json
+    python benchmarks/unknown_domains.py --write docs/choosing.md                      # the tables of the document
+    python benchmarks/unknown_domains.py --model my_model --known room,warehouse --out unknown.json
+
+An unseen world "differs in sensor" from a known one if it has another kind of sensor, picks its points in another way, or has 1.5 times as many
+points or lines, or more; "in light" if the light from above is twice as strong or more.  Both are read off the worlds' definitions, not off
+results.  It counts for a set of known worlds if it differs from each of them in one or the other.
 
 Everything here depends on the frozen encoder alone, so no prototypes are trained; descriptors are learned by Eq. 9 as in training, on the
 same samples, but without augmentation.  Known and unseen frames are test frames; stored thresholds come from val frames.
@@ -17,10 +22,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from protodepth.data.worlds import WORLDS, world
+from protodepth.data.drawing.sensors import Corners
+from protodepth.data.worlds import WORLDS, stage, world
 from protodepth.descriptors import descriptor_loss, select, similarity
 from protodepth.methods.protodepth import sample_descriptors
 from protodepth.model import ProtoDepth
@@ -30,7 +37,57 @@ from protodepth.training import Schedule
 FALSE_ALARMS = 0.05
 WINDOW = 8
 SCHEDULE = Schedule(steps=500, batch_size=2, rate=3e-2)
+DOCUMENTED = {  # base network -> the sequence of known worlds
+    "worlds-tiny": "room,warehouse,corridor_night",
+    "worlds-tiny-outdoor": "street,street_dusk,highway",
+}
+SENSOR, LIGHT = 1.5, 2.0  # factors from which on worlds differ
+MARKS = ("<!-- tables -->\n", "<!-- end of tables -->\n")
 Samples = dict[str, dict[str, Tensor]]  # world -> split -> descriptors
+
+
+# --- how worlds differ, by their definitions --------------------------------------------------------------------------
+
+
+def light_from_above(name: str) -> float:
+    """Ambient light and sun, mean of the colours; it is the same in all scenes of a world."""
+    light = stage(WORLDS[name], np.random.SeedSequence(0), (16, 24))[0].light
+    return float(np.mean(light.above) + np.mean(light.sun))
+
+
+def other_sensor(a: str, b: str) -> bool:
+    one, two = WORLDS[a].sensor, WORLDS[b].sensor
+    if isinstance(one, Corners) and isinstance(two, Corners):
+        return one.sampler != two.sampler or _factor(one.density, two.density) >= SENSOR
+    if isinstance(one, Corners) or isinstance(two, Corners):
+        return True
+    return _factor(one.lines, two.lines) >= SENSOR
+
+
+def other_light(a: str, b: str) -> bool:
+    return _factor(light_from_above(a), light_from_above(b)) >= LIGHT
+
+
+def _factor(a: float, b: float) -> float:
+    return max(a, b) / min(a, b)
+
+
+def difference(known: list[str], unseen: str) -> str:
+    """In what a world differs from every known one: ``sensor``, ``light``, ``sensor or light`` (one here, one there), or ``scenes only``."""
+    sensor, light = ([f(name, unseen) for name in known] for f in (other_sensor, other_light))
+    if all(sensor) and all(light):
+        return "sensor and light"
+    if all(sensor) or all(light):
+        return "sensor" if all(sensor) else "light"
+    return "sensor or light" if all(a or b for a, b in zip(sensor, light, strict=True)) else "scenes only"
+
+
+def same_kind(pair: dict[str, Any]) -> bool:
+    """Indoors with indoors, outdoors with outdoors: the pairs that are not easy."""
+    return WORLDS[pair["unseen"]].indoor == WORLDS[pair["known"][0]].indoor
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def gather(model: ProtoDepth, names: list[str], counts: dict[str, int], seed: int) -> Samples:
@@ -114,53 +171,100 @@ def measure(model: ProtoDepth, known: list[str], names: list[str], counts: dict[
         mine = [statistics[name] for name in part]
         if size > 1:
             selection["+".join(part)] = choose_rates(samples, part, R[:size], mine)
-        pairs += [{"known": part, "unseen": n, **alarm_rates(samples, part, n, mine)} for n in samples if n not in part]
-    return {"selection": selection, "pairs": pairs, "mean": mean_rates(pairs)}
+        for name in (n for n in samples if n not in part):
+            about = {"known": part, "unseen": name, "differs_in": difference(part, name)}
+            pairs.append({**about, **alarm_rates(samples, part, name, mine)})
+    return {"selection": selection, "pairs": pairs}
 
 
 def mean_rates(pairs: list[dict[str, Any]]) -> dict[str, float]:
-    keys = [key for key in pairs[0] if key not in ("known", "unseen")]
+    keys = [key for key in pairs[0] if key not in ("known", "unseen", "differs_in")]
     return {key: sum(p[key] for p in pairs) / len(pairs) for key in keys}
 
 
-def markdown(result: dict[str, Any]) -> str:
+# --- the tables of the document ---------------------------------------------------------------------------------------
+
+HEAD = "AUROC | detected at 5 % false alarms | detected, stored threshold | its false alarms | window of 8: AUROC | detected at 5 %"
+
+
+def selection_table(results: list[dict[str, Any]]) -> str:
     lines = ["| known | rule | right | by world |", "|---|---|---|---|"]
-    for known, rules in result["selection"].items():
+    for known, rules in (item for result in results for item in result["selection"].items()):
         for rule, rates in rules.items():
             each = ", ".join(f"{n} {100 * v:.0f} %" for n, v in rates.items() if n != "mean")
             lines.append(f"| {known.replace('+', ', ')} | {rule} | {100 * rates['mean']:.1f} % | {each} |")
-    head = "AUROC | detected at 5 % false alarms | detected, stored threshold | its false alarms | window of 8: AUROC | detected at 5 %"
-    lines += ["", f"| known | unseen | {head} |", "|---|---|---|---|---|---|---|---|"]
-    rows = [(", ".join(p["known"]), p["unseen"], p) for p in result["pairs"]] + [("**mean**", "", result["mean"])]
-    for known, unseen, p in rows:
-        cells = (
-            f"{p['auroc']:.3f} | {100 * p['detected_at_5']:.0f} % | {100 * p['detected']:.0f} % | {100 * p['false_alarms']:.1f} % "
-            f"| {p['window_auroc']:.3f} | {100 * p['window_detected_at_5']:.0f} %"
-        )
-        lines.append(f"| {known} | {unseen} | {cells} |")
     return "\n".join(lines)
+
+
+def cells(p: dict[str, float]) -> str:
+    return (
+        f"{p['auroc']:.3f} | {100 * p['detected_at_5']:.0f} % | {100 * p['detected']:.0f} % | {100 * p['false_alarms']:.1f} % "
+        f"| {p['window_auroc']:.3f} | {100 * p['window_detected_at_5']:.0f} %"
+    )
+
+
+def mean_table(results: list[dict[str, Any]]) -> str:
+    """Means over groups of pairs: those that differ in sensor or light, of them those of one kind, and the others."""
+    lines = [f"| base | pairs | number | {HEAD} |", "|---" * 9 + "|"]
+    for result in results:
+        apart = [p for p in result["pairs"] if p["differs_in"] != "scenes only"]
+        groups = {
+            "**differ in sensor or light**": apart,
+            "of these, both indoors or both outdoors": [p for p in apart if same_kind(p)],
+            "differ in scenes only": [p for p in result["pairs"] if p["differs_in"] == "scenes only"],
+        }
+        for label, pairs in groups.items():
+            if pairs:
+                lines.append(f"| `{result['model']}` | {label} | {len(pairs)} | {cells(mean_rates(pairs))} |")
+    return "\n".join(lines)
+
+
+def pair_table(result: dict[str, Any]) -> str:
+    lines = [f"| known | unseen | differs in | {HEAD} |", "|---" * 9 + "|"]
+    lines += [f"| {', '.join(p['known'])} | {p['unseen']} | {p['differs_in']} | {cells(p)} |" for p in result["pairs"]]
+    return "\n".join(lines)
+
+
+def markdown(results: list[dict[str, Any]]) -> str:
+    parts = ["### Is the right domain chosen?", selection_table(results)]
+    parts += ["### Is an unseen world noticed?", mean_table(results), "Every pair of known set and unseen world:"]
+    for result in results:
+        parts += [f"Base `{result['model']}`:", pair_table(result)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_into(path: Path, tables: str) -> None:
+    """Replace what stands between the two marks of a document."""
+    text = path.read_text()
+    before, rest = text.split(MARKS[0])
+    path.write_text(before + MARKS[0] + tables + MARKS[1] + rest.split(MARKS[1])[1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="worlds-tiny", help="a model folder or a bundled name")
-    parser.add_argument("--known", default="room,warehouse,corridor_night", help="the sequence of known worlds")
+    parser.add_argument("--model", default=None, help="a model folder or a bundled name (default: both bundled models)")
+    parser.add_argument("--known", default=DOCUMENTED["worlds-tiny"], help="with --model: the sequence of known worlds")
     parser.add_argument("--worlds", default=",".join(WORLDS), help="the unseen ones are taken from these")
     parser.add_argument("--train", type=int, default=256)
     parser.add_argument("--val", type=int, default=64)
     parser.add_argument("--test", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=None, help="JSON file for all numbers")
+    parser.add_argument("--write", type=Path, default=None, help="document whose tables are replaced")
     given = parser.parse_args()
-    model = ProtoDepth.from_pretrained(given.model)
     counts = {"train": given.train, "val": given.val, "test": given.test}
-    started = time.monotonic()
-    result = measure(model, given.known.split(","), given.worlds.split(","), counts, given.seed)
-    about = {"model": str(given.model), "counts": counts, "seed": given.seed, "seconds": time.monotonic() - started}
+    started, results = time.monotonic(), []
+    for name, known in (DOCUMENTED if given.model is None else {given.model: given.known}).items():
+        model = ProtoDepth.from_pretrained(name)
+        found = measure(model, known.split(","), given.worlds.split(","), counts, given.seed)
+        results.append({"model": str(name), **found})
+    about = {"counts": counts, "seed": given.seed, "seconds": round(time.monotonic() - started)}
     about["machine"] = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    print(f"\n{about['machine']}, {about['seconds']:.0f} s\n\n{markdown(result)}")
+    print(f"\n{about['machine']}, {about['seconds']} s\n\n{markdown(results)}")
     if given.out is not None:
-        given.out.write_text(json.dumps({**about, **result}, indent=2) + "\n")
+        given.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")
+    if given.write is not None:
+        write_into(given.write, markdown(results))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -221,3 +224,16 @@ def test_the_server_refuses_other_hosts_large_bodies_paths_and_large_files(site:
     upload = urllib.request.Request(site.address + "gradio_api/upload", data=data, headers={"Content-Type": "multipart/form-data; boundary=x"})  # fmt: skip
     assert status(upload) == 413
     assert sum(f.stat().st_size for f in site.folder.rglob("*") if f.is_file()) < 20 * 2**20
+
+
+def test_the_command_ends_by_a_signal_with_code_0_and_leaves_no_folder(tmp_path: Path):
+    ProtoDepth(Lite((0.1, 8.0), (4, 6, 8, 10, 12), (4, 4, 6, 6, 8))).save_pretrained(tmp_path / "m")
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, "-m", "protodepth", "app", "--model", str(tmp_path / "m")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as page:
+        assert "http://127.0.0.1:" in page.stdout.readline()
+        assert [p.name for p in (tmp_path / "temporary").iterdir() if p.name.startswith("protodepth-app-")]
+        page.send_signal(signal.SIGTERM)
+        assert page.wait(60) == 0
+    assert not [p.name for p in (tmp_path / "temporary").iterdir() if p.name.startswith("protodepth-app-")]

@@ -18,16 +18,18 @@ class App:
     """Open the page in the browser."""
 
     def run(self) -> None:
+        import signal
         import threading
         import webbrowser
-        from contextlib import suppress
 
         from protodepth.app.server import running
         from protodepth.commands.options import load_model
 
+        end = threading.Event()
         with running(load_model(self.model), port=self.port) as address:
+            for number in (signal.SIGINT, signal.SIGTERM):  # either way uploads are removed
+                signal.signal(number, lambda *_: end.set())
             print(f"protodepth app: {address} (Ctrl-C ends it)", flush=True)
             if self.open:
                 webbrowser.open(address)
-            with suppress(KeyboardInterrupt):
-                threading.Event().wait()
+            end.wait()
