@@ -13,6 +13,7 @@ from protodepth.data import projection, worlds
 from protodepth.data.drawing import raycast, shading
 from protodepth.data.manifest import prepare
 from protodepth.data.open import open_domain
+from protodepth.errors import DataError
 
 SIZE = (48, 80)
 # The scene has x right, y down, z forward; cars have x forward, y left, z up.
@@ -42,11 +43,11 @@ def as_car(pose: np.ndarray) -> np.ndarray:
     return out
 
 
-def expected_map(points: np.ndarray, shot: Shot) -> np.ndarray:
+def expected_map(points: np.ndarray, shot: Shot, near: float = 0.5) -> np.ndarray:
     """Points in the scene -> the nearest depth at each pixel, by a plain loop."""
     local = (points - shot.pose[:3, 3]) @ shot.pose[:3, :3]
     out = np.zeros(SIZE)
-    for x, y, z in local[local[:, 2] > 0.5]:
+    for x, y, z in local[local[:, 2] > near]:
         u, v = round(shot.K[0, 0] * x / z + shot.K[0, 2]), round(shot.K[1, 1] * y / z + shot.K[1, 2])
         if 0 <= u < SIZE[1] and 0 <= v < SIZE[0] and (out[v, u] == 0 or z < out[v, u]):
             out[v, u] = z
@@ -195,6 +196,68 @@ def test_waymo_ground_truth_holds_the_sweep_and_prepare_extracts_the_pictures(
     both = (direct.ground_truth > 0) & (direct.sparse_depth > 0)
     assert both.sum() > 200  # the 7 x 7 occlusion window is large in so small a picture
     assert np.median(np.abs(direct.ground_truth - direct.sparse_depth)[both]) < 0.01
+
+
+BOX = {"center": [9.0, 1.5, -0.6], "size": [12.0, 3.0, 2.5], "heading": 0.3}  # in the car's frame, at every time
+
+
+def write_boxes(root: Path, part: str, count: int) -> None:
+    """lidar_box: one labelled thing that drives along with the car."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    named = {f"box.{what}.{axis}": BOX[what][i] for what in ("center", "size") for i, axis in enumerate("xyz")}
+    values = {f"[LiDARBoxComponent].{key}": float(v) for key, v in {**named, "box.heading": BOX["heading"]}.items()}
+    rows = [
+        {"key.segment_context_name": "seg", "key.frame_timestamp_micros": 1_500_000 + 100_000 * i, "key.laser_object_id": "a", **values}
+        for i in range(count)
+    ]  # fmt: skip
+    (root / part / "lidar_box").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), root / part / "lidar_box" / "seg.parquet")
+
+
+def outside_box(points: np.ndarray, car: np.ndarray) -> np.ndarray:
+    """Scene points that are not in BOX (grown by 0.1 m) of a car at the given car-to-world pose."""
+    homogeneous = np.column_stack([points @ SCENE_FROM_CAR, np.ones(len(points))])
+    local = (np.linalg.inv(car) @ homogeneous.T)[:3].T - BOX["center"]
+    turned = Rotation.from_euler("z", -BOX["heading"]).apply(local)
+    return points[(np.abs(turned) > np.array(BOX["size"]) / 2 + 0.1).any(1)]
+
+
+def without_occluded(depth: np.ndarray) -> np.ndarray:
+    """Drop what lies more than 1.5 m behind a point of its 7 x 7 window, by a plain loop."""
+    out = depth.copy()
+    for v, u in np.argwhere(depth > 0):
+        window = depth[max(0, v - 3) : v + 4, max(0, u - 3) : u + 4]
+        if window[window > 0].min() < depth[v, u] - 1.5:
+            out[v, u] = 0
+    return out
+
+
+def test_waymo_accumulated_truth_is_the_neighbouring_sweeps_without_what_moves(
+    tmp_path: Path, shots: list[Shot]
+) -> None:
+    """All sweeps are moved with the car's poses into one camera; labelled boxes of the other sweeps are left out."""
+    seen, clouds = write_waymo(tmp_path, shots, "validation")
+    write_boxes(tmp_path, "validation", len(shots))
+    frame = open_domain(f"waymo:{tmp_path}?truth=accumulated").test[1]
+    others = [outside_box(clouds[i], as_car(shots[i].pose)) for i in (0, 2, 3)]
+    assert sum(len(clouds[i]) for i in (0, 2, 3)) - sum(map(len, others)) > 100  # the box is not empty
+    expected = without_occluded(expected_map(np.concatenate([clouds[1], *others]), seen[1], near=1.0))
+    assert frame.ground_truth is not None
+    close = np.abs(frame.ground_truth - expected) < 2e-3
+    assert close.mean() > 0.995  # float32 pose angles put a few points into the next pixel
+    wrong = without_occluded(expected_map(np.concatenate(clouds), seen[1], near=1.0))
+    assert (np.abs(frame.ground_truth - wrong) > 0.1).sum() > 20  # and the box matters
+    single = open_domain(f"waymo:{tmp_path}").test[1]
+    assert single.ground_truth is not None
+    assert (frame.ground_truth > 0).sum() > 1.3 * (single.ground_truth > 0).sum()
+    known = frame.ground_truth > 0
+    assert np.median(np.abs(frame.ground_truth[known] / seen[1].depth[known] - 1)) < 0.02
+
+
+def test_waymo_accumulated_truth_without_boxes_says_what_is_needed(tmp_path: Path, shots: list[Shot]) -> None:
+    write_waymo(tmp_path, shots, "validation")
+    with pytest.raises(DataError, match=r"lidar_box.*is needed for accumulated ground truth.*truth=lidars"):
+        open_domain(f"waymo:{tmp_path}?truth=accumulated").test[1]
 
 
 # --- nuScenes ---------------------------------------------------------------------------------------------------------

@@ -131,6 +131,10 @@ def check_domain(domain: Domain, path: str = "", progress: Progress | None = Non
         for found in _in_threads(partial(_check_number, data, split), range(len(data)), split, progress):
             faults += found
     notes = tuple(str(n) for n in domain.identity.get("notes", ()))
+    known = domain.identity.get("counts", {}).items()
+    if known:
+        listed = ", ".join(f"{what} {pair['found']} of {pair['published']}" for what, pair in known)
+        notes = (*notes, f"found of published: {listed}")
     return CheckReport(path=path or domain.name, frames=total, faults=tuple(faults), notes=notes)
 
 

@@ -150,6 +150,16 @@ class FrameReader:
             name=entry["id"],
         )
 
+    def file_fault(self, entry: Entry) -> str | None:
+        """Why a file of the entry is certainly missing or cut off, from the last bytes of each alone, or None."""
+        refs = [*(entry[key] for key in ("image", "sparse", "dense", "truth") if entry.get(key))]
+        for ref in dict.fromkeys([*refs, *entry.get("neighbours", ())]):
+            path, inside = self._locate(ref)
+            why = frames.broken_tail(path) if inside is None else None if path.exists() else "does not exist"
+            if why:
+                return f"{path} {why}"
+        return None
+
     def _pictures(self, entry: Entry) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         if entry.get("triplet"):
             before, image, after = split_triplet(self._image(entry["image"]), entry["image"])

@@ -20,7 +20,10 @@ from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.manifest import Scan, held_out, register_scan
 from protodepth.errors import DataError
 
-EXPECTED = {"test": 1000}
+SELECTED = 1000
+ANNOTATED = {"train": 85_898, "val": 6852}  # of both cameras
+DRIVES = {"train": 138}
+STATIC = 8043  # lines of the published list
 RULES = {"none": None, "240x1216": (240, 1216)}
 CAMERAS = ("image_02", "image_03")
 CROP = (352, 1216)  # bottom rows, centred columns: every KITTI image holds it, and val_selection has this size
@@ -83,9 +86,21 @@ def scan_kitti(
         reader=FrameReader(root=root, unit="kitti"),
         rules=EvalRules(min_depth=0.001, max_depth=100.0, crop=RULES[eval_crop]),
         splits=splits,
-        expected=EXPECTED if test == "selection" else {"test": 6852},
+        expected={"test": SELECTED if test == "selection" else ANNOTATED["val"]},
+        tally=partial(_tally, places, static_list is not None, len(static)),
         options={**options, "eval_crop": eval_crop, "neighbours": neighbours},
     )
+
+
+def _tally(places: Places, listed: bool, static: int) -> dict[str, tuple[int, int]]:
+    """Drives and annotated frames, before the ends and the static frames are dropped."""
+    found: dict[str, tuple[int, int]] = {}
+    drives = {split: places.drives(split) for split in ANNOTATED}
+    for split, published in ANNOTATED.items():
+        folders = [places.depth_folder(split, d, "velodyne_raw", camera) for d in drives[split] for camera in CAMERAS]
+        found[f"annotated {split} frames"] = (sum(len(list(f.glob("*.png"))) for f in folders if f), published)
+    found["train drives"] = (len(drives["train"]), DRIVES["train"])
+    return {**found, "static frames listed": (static, STATIC)} if listed else found
 
 
 def _find(root: Path) -> Places:

@@ -7,6 +7,7 @@ many are known to exist.  ``Scan.domain()`` opens it at once; ``prepare`` keeps 
 
 import importlib
 import inspect
+import io
 import json
 import logging
 import re
@@ -34,8 +35,10 @@ logger = logging.getLogger("protodepth")
 SPLITS = ("train", "val", "test")
 INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
 FORMAT = 1
+BLOCK = 4096  # entries in work at once
 TOO_FEW = "too few sparse points"
 Progress = Callable[[str, int, int], None]  # (what, done, total)
+Counts = Mapping[str, tuple[int, int]]  # what -> (found, published)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class Scan:
     reader: FrameReader
     rules: EvalRules
     splits: Mapping[str, Callable[[], Iterable[Entry]]]
-    expected: Mapping[str, int] = field(default_factory=dict)  # counts that are published
+    expected: Mapping[str, int] = field(default_factory=dict)  # frames of a split that are published
+    tally: Callable[[], Counts] = dict  # what else is counted: sequences, drives, scans
     options: Mapping[str, Any] = field(default_factory=dict)
     derive: tuple[str, ...] = ()  # what ``prepare`` writes out because it is slow to get at: "sparse", "truth", "image"
     min_points: Mapping[str, int] = field(default_factory=dict)  # per split: ``prepare`` drops frames with fewer
@@ -54,15 +58,21 @@ class Scan:
     def domain(self, *, withhold: float = 0.0) -> Domain:
         """The Domain, with entries packed in memory (about 300 bytes a frame)."""
         tables = {s: EntryTable.pack(self.splits[s]()) if s in self.splits else EntryTable.pack([]) for s in SPLITS}
-        return _domain(self, tables, withhold)
+        return _domain(self, tables, withhold, {})
 
-    def counts_note(self, counts: Mapping[str, int]) -> str | None:
-        """A sentence where a split does not have the number of frames it is known to have."""
-        wrong = [f"{s} has {counts[s]} of {n} known frames" for s, n in self.expected.items() if counts.get(s) != n]
-        return f"{self.name}: {'; '.join(wrong)}" if wrong else None
+    def counts(self, frames: Mapping[str, int]) -> Counts:
+        """Everything whose number is published: what -> (found, published)."""
+        return {**{f"{s} frames": (frames.get(s, 0), n) for s, n in self.expected.items()}, **self.tally()}
 
 
-def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float) -> Domain:
+def counts_text(counts: Counts) -> str:
+    """>>> counts_text({"test frames": (12, 654)})
+    '12 of 654 test frames'
+    """
+    return ", ".join(f"{found} of {known} {what}" for what, (found, known) in counts.items())
+
+
+def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: Mapping[str, str]) -> Domain:
     reader = replace(scan.reader, withhold=withhold) if withhold else scan.reader
     parts = {s: EntryFrames(tables[s], reader) for s in SPLITS}
     counts = {s: len(parts[s]) for s in SPLITS}
@@ -70,15 +80,18 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float) -> Do
         raise DataError(
             f"no frames of {scan.name} found under {reader.root}: see docs/datasets.md for the expected folders"
         )
-    note = scan.counts_note(counts)
+    known = scan.counts(counts)
+    odd = {what: pair for what, pair in known.items() if pair[0] != pair[1]}
+    note = f"{scan.name}: found {counts_text(odd)}: a part of the download, or another selection?" if odd else None
     if note:
-        logger.warning("%s (a part of the download, or another selection?)", note)
+        logger.warning("%s", note)
     identity = {
         "dataset": scan.name,
         **reader.describe(),
         "options": dict(scan.options),
         "frames": counts,
-        "expected": dict(scan.expected),
+        "counts": {what: {"found": found, "published": number} for what, (found, number) in known.items()},
+        "skipped": {"bad": len(bad)},
         "entries": digest(*parts.values()),
         "notes": (note,) if note else (),
     }
@@ -178,11 +191,12 @@ def prepare(
     scan = call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
     folder = Path(out)
     _check_same_request(folder, _request(scan))
-    counts, bad, tally, rejected = {}, {}, [0, 0], 0
+    counts, tally, rejected = dict.fromkeys(SPLITS, 0), [0, 0], 0
+    bad: dict[str, str] = {}
     with _workers(workers if scan.derive else 0) as pool:
         for split in SPLITS:
-            entries = list(scan.splits[split]()) if split in scan.splits else []
-            lines = []
+            entries = EntryTable.pack(scan.splits[split]() if split in scan.splits else ())
+            lines = io.BytesIO()
             for n, (entry, why, made, kept) in enumerate(_derive_all(scan, folder, split, entries, pool)):
                 if progress:
                     progress(f"{dataset} {split}", n + 1, len(entries))
@@ -192,11 +206,11 @@ def prepare(
                 elif why:
                     bad[f"{split}/{entry['id']}"] = why
                 else:
-                    lines.append(json.dumps(entry, separators=(",", ":")))
+                    lines.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+                    counts[split] += 1
             _check_share(dataset, split, bad, len(entries))
-            write_bytes(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines).encode())
-            counts[split] = len(lines)
-    found = {"counts": counts, "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
+            write_bytes(folder / f"{split}.jsonl", lines.getvalue())
+    found = {"counts": counts, "tally": scan.tally(), "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
     write_json(folder / "manifest.json", {**_request(scan), **found})
     return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad, rejected=rejected)
 
@@ -253,9 +267,11 @@ def _check_share(dataset: str, split: str, bad: Mapping[str, str], total: int) -
 Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps written, maps reused
 
 
-def _derive_all(scan: Scan, folder: Path, split: str, entries: list[Entry], pool: Executor | None) -> Iterator[Derived]:
+def _derive_all(scan: Scan, folder: Path, split: str, entries: EntryTable, pool: Executor | None) -> Iterator[Derived]:
     work = partial(_derive, scan.reader, scan.derive, folder, (split, scan.min_points.get(split, 0)))
-    return pool.map(work, entries, chunksize=8) if pool else map(work, entries)
+    for first in range(0, len(entries), BLOCK):  # a pool takes in all that it is given, before the first is done
+        some = [entries[i] for i in range(first, min(first + BLOCK, len(entries)))]
+        yield from pool.map(work, some, chunksize=8) if pool else map(work, some)
 
 
 @contextmanager
@@ -276,6 +292,9 @@ def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tu
     ]
     wanted = {what: f"{what}/{split}/{entry['id']}.png" for what in depths}
     missing = [what for what, name in wanted.items() if not (folder / name).exists()]
+    why = reader.file_fault(entry)
+    if why:
+        return entry, why, 0, 0
     try:
         changed = _extract_images(reader, folder, entry) if "image" in derive else dict(entry)
         frame = reader({k: v for k, v in entry.items() if k not in ("neighbours", "poses")}) if missing else None
@@ -332,8 +351,10 @@ def load_manifest(folder: str | Path, *, root: str | Path | None = None, withhol
         splits={},
         expected=meta["expected"],
         options=meta["options"],
+        tally=lambda: {what: (found, known) for what, (found, known) in meta.get("tally", {}).items()},
     )
-    return _domain(scan, {s: EntryTable.open(folder / f"{s}.jsonl") for s in SPLITS}, withhold)
+    tables = {s: EntryTable.open(folder / f"{s}.jsonl") for s in SPLITS}
+    return _domain(scan, tables, withhold, meta["bad"])
 
 
 def _module_of(dataset: str) -> str:

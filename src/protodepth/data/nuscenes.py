@@ -26,6 +26,7 @@ TABLES = ("scene", "sample", "sample_data", "ego_pose", "calibrated_sensor", "se
 BOXES = ("sample_annotation", "instance", "category")
 MOVING = ("vehicle.", "human.")
 TRUTHS = ("accumulated", "keyframe")
+SCENES = {"v1.0-trainval": 850, "v1.0-test": 150}  # 700 to train and 150 to validate; 150 to test
 NEAR, BORDER, SWEEPS = 1.0, 1, 15
 Row = dict[str, Any]
 
@@ -212,6 +213,9 @@ def scan_nuscenes(
         reader=reader,
         rules=EvalRules(min_depth=0.001, max_depth=max_depth, crop=(540, 1600)),
         splits=splits,
+        tally=lambda: (
+            {"scenes": (len(read_tables(folder).rows["scene"]), SCENES[folder.name])} if folder.name in SCENES else {}
+        ),
         options={"version": folder.name, "test_scenes": str(test_scenes or "all"), "truth": truth},
         derive=("sparse", "truth"),
     )

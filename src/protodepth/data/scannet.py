@@ -23,6 +23,7 @@ from protodepth.types import Float
 
 SIZE = (480, 640)
 CROP = (16, 16, 448, 608)
+SCANS = {"scans": 1513, "scans_test": 100}
 MIN_POINTS = {"train": 800, "val": 100, "test": 100}
 
 
@@ -146,6 +147,7 @@ def scan_scannet(
         reader=FrameReader(root=root, unit="mm", sampler=sampler, resize=SIZE, crop=CROP, container=CONTAINER),
         rules=INDOOR,
         splits=splits,
+        tally=lambda: {"scans": (len(train), SCANS["scans"]), "test scans": (len(test), SCANS["scans_test"])},
         options=options,
         derive=("sparse",),
         min_points=MIN_POINTS,

@@ -72,6 +72,7 @@ def scan_vkitti(
     sampler = sampler or (f"lidar_pattern:{patterns}" if patterns else "scan_lines:64")
     splits = {part: partial(_split, root, wanted, part, val_share, poses) for part in ("train", "val", "test")}
     version = _version(root)
+    videos = len(wanted) * (2 if version == 2 else 1)  # of each scene: version 2 has two cameras
     options = {
         "version": version,
         "conditions": list(wanted),
@@ -84,7 +85,13 @@ def scan_vkitti(
         reader=FrameReader(root=root, unit="cm", sampler=sampler, max_depth=FAR),
         rules=EvalRules(min_depth=0.001, max_depth=100.0, crop=(240, 1216)),
         splits=splits,
-        expected={"test": FRAMES[TEST_SCENE] * len(wanted) * (2 if version == 2 else 1)},
+        expected={"test": FRAMES[TEST_SCENE] * videos},
+        tally=lambda: {
+            "frames of all scenes": (
+                sum(len(video.images) for video in _videos(root, wanted)),
+                sum(FRAMES.values()) * videos,
+            )
+        },
         options=options,
         derive=("sparse",),
     )

@@ -17,6 +17,7 @@ from protodepth.errors import DataError, UnknownNameError
 
 DENSITIES = (150, 500, 1500)
 NEIGHBOURS = 10  # frames to each side
+SEQUENCES = {"train": 48, "test": 8}
 FIRST, LAST = 30, 40  # ends of a training sequence that are not used
 
 
@@ -38,6 +39,9 @@ def scan_void(root: Path, *, density: int = 1500, val_share: float = 0.1, neighb
         rules=INDOOR,
         splits=splits,
         expected={"test": 800},
+        tally=lambda: {
+            f"{split} sequences": (len({_sequence(r) for r in lists[split]}), n) for split, n in SEQUENCES.items()
+        },
         options={"density": density, "val_share": val_share, "neighbours": neighbours},
     )
 

@@ -23,6 +23,7 @@ from protodepth.types import Float
 CAMERAS = {"front": 1, "front_left": 2, "front_right": 3, "side_left": 4, "side_right": 5}
 TOP, LASERS = 1, (1, 2, 3, 4, 5)
 TRUTHS = ("lidars", "accumulated")
+SEGMENTS = {"training": 798, "validation": 202}
 NEIGHBOUR_SWEEPS = 5  # to each side, for accumulated ground truth
 # Waymo's cameras look along +x with y left and z up; ours along +z with x right and y down.
 OPENCV_FROM_WAYMO = np.array([[0.0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
@@ -289,7 +290,11 @@ def scan_waymo(
         reader=FrameReader(root=root, container=CONTAINER),
         rules=EvalRules(min_depth=0.001, max_depth=80.0, crop=(768, 1920)),
         splits=splits,
-        options={**options, "segments": {"training": len(training), "validation": len(validation)}},
+        tally=lambda: {
+            f"{part} segments": (len(found), SEGMENTS[part])
+            for part, found in (("training", training), ("validation", validation))
+        },
+        options=options,
         derive=("image", "sparse", "truth"),
     )
 
