@@ -13,6 +13,7 @@ from PIL import Image
 
 from protodepth.data import frames
 from protodepth.data.base import Domain
+from protodepth.data.manifest import prepare
 from protodepth.data.open import open_domain
 from protodepth.errors import DataError, UnknownNameError
 
@@ -344,6 +345,25 @@ def test_scannet_colour_of_another_size_is_reduced_and_its_intrinsics_scaled(
     assert_frame_is(domain.test[1], cut(scan_shots[2], 16, 16, 448, 608), quantum=1 / 1000, loss=JPEG_LOSS)
 
 
+def test_the_slips_of_the_published_scannet_script_can_be_chosen(tmp_path: Path, scan_shots: list[Shot]) -> None:
+    """cy times the factor of x; FAST points of the stored picture, reduced to the cut depth without cutting."""
+    scene = tmp_path / "scans" / "scene0000_00"
+    scene.mkdir(parents=True)
+    size = (720, 1280)
+    pictures = [Image.fromarray(s.image).resize(size[::-1], Image.Resampling.NEAREST) for s in scan_shots]
+    colour = [jpeg(np.asarray(p)) for p in pictures]
+    large = [Shot(s.image, s.depth, np.diag([2, 1.5, 1]) @ s.K, s.pose) for s in scan_shots]
+    (scene / "scene0000_00.sens").write_bytes(sens_bytes(large, colour, size))
+    options = "every=1&val_share=0&sampler=fast_protodepth:7500"
+    right, slipped = (open_domain(f"scannet:{tmp_path}?{options}&official={o}").train[0] for o in ("", "protodepth"))
+    K = scan_shots[0].K
+    assert right.intrinsics[1, 2] == pytest.approx(K[1, 2] - 16, abs=1e-3)
+    assert slipped.intrinsics[1, 2] == pytest.approx(K[1, 2] * 1.5 / 2 - 16, abs=1e-3)
+    assert np.array_equal(right.intrinsics[0], slipped.intrinsics[0])
+    assert np.array_equal(right.sparse_depth, slipped.sparse_depth)
+    assert 800 < (right.sparse_depth > 0).sum() < 3000
+
+
 def test_a_cut_off_sens_file_says_so(tmp_path: Path, scan_shots: list[Shot]) -> None:
     write_sens(tmp_path, scan_shots[:3])
     path = tmp_path / "scans" / "scene0000_00" / "scene0000_00.sens"
@@ -402,6 +422,26 @@ def test_vkitti_drops_neighbours_without_parallax_and_unknown_conditions(tmp_pat
     assert len(open_domain(f"vkitti:{tmp_path}", val_share=0.0).train) == 0
     with pytest.raises(UnknownNameError, match="15-deg-left"):
         open_domain(f"vkitti:{tmp_path}", conditions="snow")
+
+
+def test_vkitti_as_the_published_script_has_a_wall_of_sky_and_keeps_every_triplet(tmp_path: Path) -> None:
+    shots = walk(4, size=(32, 48), world="street", step=0.02)
+    sky = shots[1].depth == 0
+    assert sky.any()
+    write_vkitti2(tmp_path, shots, "Scene01", "fog")
+    write_vkitti2(tmp_path, shots, "Scene02", "fog")
+    options = "conditions=fog&sampler=uniform:1500&val_share=0"
+    assert len(open_domain(f"vkitti:{tmp_path}?{options}").train) == 0  # 2 cm are no motion
+    domain = open_domain(f"vkitti:{tmp_path}?{options}&official=protodepth")
+    assert len(domain.train) == 4
+    frame = domain.train[0]
+    given = frame.sparse_depth > 0
+    assert np.allclose(frame.sparse_depth[sky & given], 65535 / 256)
+    assert (sky & given).sum() > 10
+    assert np.allclose(frame.ground_truth[~sky], shots[1].depth[~sky], atol=0.006)
+    prepare(
+        "vkitti", tmp_path, tmp_path / "out", options={"conditions": "fog", "official": "protodepth", "val_share": 0.0}
+    )
 
 
 def test_vkitti_version_1_is_read_from_its_own_folders(tmp_path: Path) -> None:

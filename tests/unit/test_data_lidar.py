@@ -358,6 +358,23 @@ def test_nuscenes_points_go_through_both_ego_poses_into_the_camera(tmp_path: Pat
     assert domain.rules.crop == (540, 1600)
 
 
+def test_nuscenes_can_keep_the_last_point_of_a_pixel_as_the_published_script(tmp_path: Path, shots: list[Shot]) -> None:
+    seen, clouds = write_nuscenes(tmp_path, shots)
+    nearest, last = (
+        open_domain(f"nuscenes:{tmp_path}?truth=keyframe&official={name}").test[1].sparse_depth
+        for name in ("", "protodepth")
+    )
+    assert np.array_equal(nearest > 0, last > 0)
+    assert (last >= nearest).all()
+    assert (last > nearest).sum() > 5
+    expected = np.zeros(SIZE)
+    for x, y, z in (clouds[1] - seen[1].pose[:3, 3]) @ seen[1].pose[:3, :3]:
+        u, v = (round(seen[1].K[i, i] * a / z + seen[1].K[i, 2]) if z > 1 else -1 for i, a in ((0, x), (1, y)))
+        if 1 <= u < SIZE[1] - 1 and 1 <= v < SIZE[0] - 1:
+            expected[v, u] = z
+    assert np.abs(last - expected).max() < 1e-3
+
+
 def test_nuscenes_accumulated_truth_is_denser_and_lies_on_the_scene(tmp_path: Path, shots: list[Shot]) -> None:
     seen, _ = write_nuscenes(tmp_path, shots)
     domain = open_domain(f"nuscenes:{tmp_path}")

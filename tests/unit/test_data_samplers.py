@@ -47,6 +47,23 @@ def test_fast_keeps_the_count_has_depth_and_follows_the_seed(image: np.ndarray) 
     assert not np.array_equal(one, other)
 
 
+def test_fast_protodepth_takes_every_nth_pixel_of_the_map_of_corners_as_opencv_reduces_it() -> None:
+    cv2 = pytest.importorskip("cv2")
+    large = np.random.default_rng(2).integers(0, 255, (90, 130, 3)).astype(np.uint8)
+    depth = np.full((40, 52), 2.0, np.float32)
+    depth[:, :6] = 0
+    grey = cv2.cvtColor(large, cv2.COLOR_RGB2GRAY)
+    mask = np.zeros(grey.shape, np.uint8)
+    for corner in cv2.FastFeatureDetector_create(threshold=1, nonmaxSuppression=False).detect(grey):
+        mask[int(corner.pt[1]), int(corner.pt[0])] = 1
+    expected = cv2.resize(mask, (52, 40), interpolation=cv2.INTER_NEAREST)
+    found = parse_sampler("fast_protodepth:100000")(large, depth, 0)
+    assert expected[:, 6:].sum() > 50
+    assert np.array_equal(found > 0, (expected > 0) & (depth > 0))
+    few = parse_sampler("fast_protodepth:300")(large, depth, 0)
+    assert 0 < (few > 0).sum() < (found > 0).sum()
+
+
 def test_a_scan_pattern_is_drawn_by_the_seed_from_a_folder(tmp_path: Path, image: np.ndarray) -> None:
     for i in range(5):
         scan = np.zeros((16, 20))

@@ -118,7 +118,8 @@ class FrameReader:
     truth_without_input: bool = False  # ground truth leaves out the pixels that the network is given
     resize: tuple[int, int] | None = None  # (height, width) of images, before the crop
     crop: tuple[int, int, int, int] | None = None  # (top, left, height, width) of images and depth
-    max_depth: float | None = None  # metres; farther values count as no measurement (sky)
+    max_depth: float | None = None  # metres; farther values count as no measurement (sky) ...
+    far: str = "drop"  # ... or, with "clip", as this depth
     container: Container | None = None
     derived: Path | None = None  # folder of ``@/`` references; depth there is always in unit kitti
 
@@ -132,6 +133,7 @@ class FrameReader:
             "resize": self.resize,
             "crop": self.crop,
             "max_depth": self.max_depth,
+            "far": self.far,
         }
 
     def __call__(self, entry: Entry) -> Frame:
@@ -207,7 +209,7 @@ class FrameReader:
             have, need = f"{depth.shape[1]}x{depth.shape[0]}", f"{size[1]}x{size[0]}"
             raise DataError(f"depth {ref} is {have}, its image {need}: project or export the depth at the image's size")
         if self.max_depth is not None:
-            depth = np.where(depth < self.max_depth, depth, np.float32(0))
+            depth = np.where(depth < self.max_depth, depth, np.float32(self.max_depth if self.far == "clip" else 0))
         return depth
 
     def _depths(self, entry: Entry, image: np.ndarray) -> tuple[Float[np.ndarray, "h w"], np.ndarray | None]:
@@ -218,6 +220,8 @@ class FrameReader:
         else:
             same = truth is not None and entry["dense"] == entry["truth"] and self.truth_unit in (None, self.unit)
             dense = truth if same and truth is not None else self._depth(entry["dense"], self.unit, size)
+            if (self.sampler or "").partition(":")[0] in sampling.STORED_IMAGE:
+                image = self._image(entry["image"])
             sparse = sample_sparse(self.sampler or "", image, dense, self.seed, entry["id"])
             truth = dense if truth is None else truth
         if self.withhold > 0:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -93,9 +93,11 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
     return values.reshape(-1, 5)[:, :3].astype(np.float64)
 
 
-def to_map(points: Float[np.ndarray, "n 3"], K: np.ndarray, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
-    """Points beyond 1 m as a depth map without its one-pixel border; the nearest stays where several fall together."""
-    depth = projection.project(points, K, size, near=NEAR)
+def to_map(
+    points: Float[np.ndarray, "n 3"], K: np.ndarray, size: tuple[int, int], *, last: bool = False
+) -> Float[np.ndarray, "h w"]:
+    """Points beyond 1 m as a depth map without its one-pixel border; where several fall together the nearest (or last) stays."""
+    depth = projection.project(points, K, size, near=NEAR, last=last)
     inner = np.zeros_like(depth)
     inner[BORDER:-BORDER, BORDER:-BORDER] = depth[BORDER:-BORDER, BORDER:-BORDER]
     return inner
@@ -166,7 +168,7 @@ def accumulated(root: Path, tables: Tables, camera: Row, K: np.ndarray) -> Float
 
 @dataclass(frozen=True, slots=True)
 class Lidar:
-    """``sweep.pcd.bin#T;K;height,width`` (16 and 9 numbers) and ``v1.0-mini#camera token`` for accumulated ground truth."""
+    """``sweep.pcd.bin#T;K;height,width[;last]`` (16 and 9 numbers) and ``v1.0-mini#camera token`` for accumulated ground truth."""
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
         raise DataError(f"{path}#{inside} is not a picture")
@@ -179,9 +181,10 @@ class Lidar:
             tables = read_tables(path)
             camera = tables.rows["sample_data"][inside]
             return accumulated(path.parent, tables, camera, tables.intrinsics(camera))
-        motion, K, size = (np.array(part.split(","), np.float64) for part in inside.split(";"))
+        numbers, last, _ = inside.partition(";last")
+        motion, K, size = (np.array(part.split(","), np.float64) for part in numbers.split(";"))
         points = projection.transform(read_cloud(path), motion.reshape(4, 4))
-        return to_map(points, K.reshape(3, 3), (int(size[0]), int(size[1])))
+        return to_map(points, K.reshape(3, 3), (int(size[0]), int(size[1])), last=bool(last))
 
 
 CONTAINER = Lidar()
@@ -195,19 +198,22 @@ def scan_nuscenes(
     test_scenes: Path | None = None,
     truth: str = "accumulated",
     max_depth: float = 80.0,
+    official: Literal["", "protodepth"] = "",
 ) -> Scan:
     """nuScenes, front camera.  Test: key frames of the scenes named in ``test_scenes`` (a text file), or of all scenes.
 
     With ``test_scenes`` the other scenes are training data, with the camera's previous and next pictures (12 Hz) as
     neighbours.  ``truth``: "accumulated" (slow: prepare it) or "keyframe" (the sweep itself).  The official splits have
-    700, 150 and 150 scenes; the paper does not say which it evaluates.
+    700, 150 and 150 scenes; the paper does not say which it evaluates.  ``official="protodepth"``: of several sparse points on
+    a pixel the last one stays, as that script has it, not the nearest.
     """
     if truth not in TRUTHS:
         raise UnknownNameError("nuScenes truth", truth, TRUTHS)
     folder = root / version if version else next(iter(sorted(root.glob("v1.0-*"))), root / "v1.0-trainval")
     names = {line.strip() for line in test_scenes.read_text().splitlines() if line.strip()} if test_scenes else None
     reader = FrameReader(root=root, container=CONTAINER)
-    splits = {part: partial(_entries, root, folder, names, part, truth) for part in ("train", "test")}
+    rule = (truth, ";last" if official else "")
+    splits = {part: partial(_entries, root, folder, names, part, rule) for part in ("train", "test")}
     return Scan(
         name="nuscenes",
         reader=reader,
@@ -216,21 +222,29 @@ def scan_nuscenes(
         tally=lambda: (
             {"scenes": (len(read_tables(folder).rows["scene"]), SCENES[folder.name])} if folder.name in SCENES else {}
         ),
-        options={"version": folder.name, "test_scenes": str(test_scenes or "all"), "truth": truth},
+        options={
+            "version": folder.name,
+            "test_scenes": str(test_scenes or "all"),
+            "truth": truth,
+            "official": official,
+        },
         derive=("sparse", "truth"),
     )
 
 
-def _entries(root: Path, folder: Path, test: set[str] | None, part: str, truth: str) -> Iterator[Entry]:
+Rule = tuple[str, str]  # which truth, and the end of a reference to a sweep
+
+
+def _entries(root: Path, folder: Path, test: set[str] | None, part: str, rule: Rule) -> Iterator[Entry]:
     tables = read_tables(folder)
     for scene in sorted(tables.rows["scene"].values(), key=lambda s: s["name"]):
         testing = test is None or scene["name"] in test
         if testing == (part == "test"):
-            yield from _scene(root, folder, scene, part, truth)
+            yield from _scene(root, folder, scene, part, rule)
 
 
-def _scene(root: Path, folder: Path, scene: Row, part: str, truth: str) -> Iterator[Entry]:
-    tables = read_tables(folder)
+def _scene(root: Path, folder: Path, scene: Row, part: str, rule: Rule) -> Iterator[Entry]:
+    tables, (truth, tail) = read_tables(folder), rule
     sweeps = tables.key_frames(scene["token"], "LIDAR_TOP")
     for sample, camera in tables.key_frames(scene["token"], "CAM_FRONT").items():
         if sample not in sweeps:
@@ -238,7 +252,7 @@ def _scene(root: Path, folder: Path, scene: Row, part: str, truth: str) -> Itera
         K = tables.intrinsics(camera).ravel().tolist()
         to_camera = cameras.inverse(tables.world_from_sensor(camera)) @ tables.world_from_sensor(sweeps[sample])
         inside = ";".join(",".join(f"{v:.12g}" for v in part_) for part_ in (to_camera.ravel(), K))
-        sparse = f"{sweeps[sample]['filename']}#{inside};{camera['height']},{camera['width']}"
+        sparse = f"{sweeps[sample]['filename']}#{inside};{camera['height']},{camera['width']}{tail}"
         entry: Entry = {"id": f"{scene['name']}/{Path(camera['filename']).stem}", "image": camera["filename"], "K": K}
         entry["sparse"] = sparse
         entry["truth"] = sparse if truth == "keyframe" else f"{folder.name}#{camera['token']}"

@@ -14,26 +14,33 @@ def transform(points: Points, pose: Float[np.ndarray, "4 4"]) -> Points:
 
 
 def write_nearest(
-    columns: np.ndarray, rows: np.ndarray, depth: np.ndarray, size: tuple[int, int]
+    columns: np.ndarray, rows: np.ndarray, depth: np.ndarray, size: tuple[int, int], *, last: bool = False
 ) -> Float[np.ndarray, "h w"]:
-    """A depth map from points at whole pixels; where several fall on one pixel, the nearest stays.
+    """A depth map from points at whole pixels; where several fall on one pixel, the nearest stays (or the ``last``).
 
     >>> write_nearest(np.array([1, 1]), np.array([0, 0]), np.array([9.0, 4.0]), (1, 2)).tolist()
     [[0.0, 4.0]]
     """
     inside = (columns >= 0) & (columns < size[1]) & (rows >= 0) & (rows < size[0]) & (depth > 0)
-    order = np.argsort(-depth[inside], kind="stable")  # the nearest is written last
+    order = slice(None) if last else np.argsort(-depth[inside], kind="stable")  # the nearest is written last
     out = np.zeros(size, np.float32)
     out[rows[inside][order], columns[inside][order]] = depth[inside][order]
     return out
 
 
 def project(
-    points: Points, K: np.ndarray, size: tuple[int, int], *, near: float = 0.1, distortion: tuple[float, ...] = ()
+    points: Points,
+    K: np.ndarray,
+    size: tuple[int, int],
+    *,
+    near: float = 0.1,
+    distortion: tuple[float, ...] = (),
+    last: bool = False,
 ) -> Float[np.ndarray, "h w"]:
     """Points in the camera's frame (x right, y down, z forward) as a depth map; pixel centres at integers.
 
-    ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.
+    ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.  ``last``: of several points on a pixel the last
+    one stays, not the nearest.
     """
     points = points[points[:, 2] > near]
     x, y = (points[:, :2] / points[:, 2:]).T
@@ -42,7 +49,7 @@ def project(
     u, v = K[0, 0] * x + K[0, 1] * y + K[0, 2], K[1, 1] * y + K[1, 2]
     sane = np.isfinite(u) & np.isfinite(v) & (np.abs(u) < 1e6) & (np.abs(v) < 1e6)
     u, v, z = u[sane], v[sane], points[sane, 2]
-    return write_nearest(np.rint(u).astype(np.int64), np.rint(v).astype(np.int64), z, size)
+    return write_nearest(np.rint(u).astype(np.int64), np.rint(v).astype(np.int64), z, size, last=last)
 
 
 def distort(x: np.ndarray, y: np.ndarray, k: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -161,13 +161,36 @@ def fast(
 ) -> Float[np.ndarray, "h w"]:
     """Depth at ``count`` FAST corners (threshold 1, no suppression) drawn evenly: the published ScanNet preparation."""
     _check(image, depth, count)
-    cv2 = _opencv("fast")
-    grey = np.rint(luminance(image) * 255).astype(np.uint8)
-    found = cv2.FastFeatureDetector_create(threshold=1, nonmaxSuppression=False).detect(grey)
-    points = np.array([p.pt for p in found], np.int64).reshape(-1, 2)
+    points = _fast_points(image, "fast")
     points = points[depth[points[:, 1], points[:, 0]] > 0]
     columns, rows = points[rng.permutation(len(points))[:count]].T
     return _keep(depth, rows, columns)
+
+
+def fast_protodepth(
+    image: Float[np.ndarray, "H W 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """The points of ProtoDepth's own ScanNet script: FAST on the picture as stored, the map of them reduced to the depth's size.
+
+    It takes every n-th pixel of that map and does not cut it like the depth, so that the points are not corners any more; of 7500
+    about 1600 stay.
+    """
+    _check(None, depth, count)
+    points = _fast_points(image, "fast_protodepth")
+    columns, rows = points[rng.permutation(len(points))[:count]].T
+    (high, wide, _), (height, width) = image.shape, depth.shape
+    mask = np.zeros((high, wide), bool)
+    mask[rows, columns] = True
+    down, across = np.arange(height) * high // height, np.arange(width) * wide // width
+    return np.where(mask[np.ix_(down, across)] & (depth > 0), depth, 0).astype(np.float32)
+
+
+def _fast_points(image: np.ndarray, sampler: str) -> np.ndarray:
+    """(column, row) of all FAST corners: threshold 1, no suppression."""
+    cv2 = _opencv(sampler)
+    grey = np.rint(luminance(image) * 255).astype(np.uint8)
+    found = cv2.FastFeatureDetector_create(threshold=1, nonmaxSuppression=False).detect(grey)
+    return np.array([p.pt for p in found], np.int64).reshape(-1, 2)
 
 
 def _opencv(sampler: str) -> Any:
@@ -211,10 +234,13 @@ SAMPLERS: Mapping[str, Sample] = {
     "harris_grid": harris_grid,
     "harris_uncle": harris_uncle,
     "fast": fast,
+    "fast_protodepth": fast_protodepth,
     "uniform": uniform,
     "lines": lines,
     "scan_lines": lines,
 }
+
+STORED_IMAGE = ("fast_protodepth",)  # samplers that look at the picture before it is reduced and cut
 
 
 def parse_sampler(text: str) -> Sampler:

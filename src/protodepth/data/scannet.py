@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -127,21 +127,31 @@ def scan_scannet(
     poses: bool = False,
     every: int = 10,
     val_share: float = 0.05,
+    official: Literal["", "protodepth"] = "",
 ) -> Scan:
     """ScanNet.  Train: every 10th frame of ``scans``; test: every 10th of ``scans_test``; val: held-out rooms.
 
-    ``sampler``: the paper says Harris, about 1500; the released script uses "fast:1500".  ``neighbours``: 1 frame of the
+    ``sampler``: the paper says Harris, about 1500; UnCLe's script uses "fast:1500", ProtoDepth's "fast_protodepth:7500".  ``neighbours``: 1 frame of the
     30 Hz video, as published, which is little parallax.  ``poses``: give the scanner's poses and skip frames where it
-    was lost; published runs use a pose network.
+    was lost; published runs use a pose network.  ``official="protodepth"``: cy is scaled by the factor of x, about 1 px off, and
+    training frames need 1100 points, as that script has it.
     """
     train, test = _scenes(root, "scans"), _scenes(root, "scans_test")
     rooms = {s: held_out(s.name.split("_")[0], val_share) for s in train}
+    read = partial(_entries, root, slip=official == "protodepth")
     splits = {
-        "train": partial(_entries, root, [s for s in train if not rooms[s]], every, neighbours, poses),
-        "val": partial(_entries, root, [s for s in train if rooms[s]], every),
-        "test": partial(_entries, root, test, every),
+        "train": partial(read, [s for s in train if not rooms[s]], every, neighbours, poses),
+        "val": partial(read, [s for s in train if rooms[s]], every),
+        "test": partial(read, test, every),
     }
-    options = {"sampler": sampler, "neighbours": neighbours, "poses": poses, "every": every, "val_share": val_share}
+    options: dict[str, object] = {
+        "sampler": sampler,
+        "neighbours": neighbours,
+        "poses": poses,
+        "every": every,
+        "val_share": val_share,
+    }
+    options["official"] = official
     return Scan(
         name="scannet",
         reader=FrameReader(root=root, unit="mm", sampler=sampler, resize=SIZE, crop=CROP, container=CONTAINER),
@@ -150,7 +160,7 @@ def scan_scannet(
         tally=lambda: {"scans": (len(train), SCANS["scans"]), "test scans": (len(test), SCANS["scans_test"])},
         options=options,
         derive=("sparse",),
-        min_points=MIN_POINTS,
+        min_points={**MIN_POINTS, **({"train": 1100} if official else {})},
     )
 
 
@@ -171,10 +181,16 @@ class _Video:
     poses: list[np.ndarray]
 
 
-def scaled_calibration(K: np.ndarray, size: tuple[int, int]) -> list[float]:
-    """K after the resize to 640x480 and the crop: rows times the ratios of the sides, minus the corner."""
+def scaled_calibration(K: np.ndarray, size: tuple[int, int], slip: bool = False) -> list[float]:
+    """K after the resize to 640x480 and the crop: rows times the ratios of the sides, minus the corner.
+
+    ``slip``: cy times the ratio of x, as in one published script.
+    """
     factors = np.array([SIZE[1] / size[1], SIZE[0] / size[0], 1.0])[:, None]
-    return (K * factors - np.array([[0, 0, CROP[1]], [0, 0, CROP[0]], [0, 0, 0]])).ravel().tolist()
+    scaled = K * factors
+    if slip:
+        scaled[1, 2] = K[1, 2] * factors[0, 0]
+    return (scaled - np.array([[0, 0, CROP[1]], [0, 0, CROP[0]], [0, 0, 0]])).ravel().tolist()
 
 
 def _video(root: Path, scene: Path) -> _Video | None:
@@ -219,12 +235,14 @@ def _pose(path: Path) -> np.ndarray:
     return np.loadtxt(path).reshape(4, 4) if path.exists() else np.full((4, 4), np.nan)
 
 
-def _entries(root: Path, scenes: list[Path], every: int, step: int = 0, poses: bool = False) -> Iterator[Entry]:
+def _entries(
+    root: Path, scenes: list[Path], every: int, step: int = 0, poses: bool = False, *, slip: bool = False
+) -> Iterator[Entry]:
     for scene in scenes:
         video = _video(root, scene)
         if video is None:
             continue
-        K = scaled_calibration(video.K, video.size)
+        K = scaled_calibration(video.K, video.size, slip)
         for i in range(step, len(video.names) - step, every):
             entry = {"id": f"{scene.name}/{video.names[i]}", "image": video.images[i], "dense": video.depths[i], "K": K}
             entry["truth"] = video.depths[i]

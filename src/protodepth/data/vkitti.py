@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -33,6 +34,7 @@ CONDITIONS = (
 FRAMES = {"01": 447, "02": 233, "06": 270, "18": 339, "20": 837}
 TEST_SCENE = "02"
 FAR = 255.0  # metres; beyond is sky (655.35 m) or more than a 16-bit /256 map can hold
+MOST = 65535 / 256  # where a 16-bit /256 map ends
 MOTION = (0.1, 5.0)  # metres between neighbours
 K_V1 = np.array([[725.0, 0, 620.5], [0, 725.0, 187.0], [0, 0, 1]])
 
@@ -58,19 +60,22 @@ def scan_vkitti(
     sampler: str = "",
     poses: bool = False,
     val_share: float = 0.05,
+    official: Literal["", "protodepth"] = "",
 ) -> Scan:
     """Virtual KITTI.  Test: Scene02; val: the last part of every other scene; train: frames with both neighbours.
 
     ``conditions``: comma-separated, default all ten.  ``patterns``: folder of KITTI ``velodyne_raw`` maps whose scan
     pattern is used; without it 64 scan lines.  Neighbours are kept if the camera moved 0.1-5 m.  ``poses``: give the
-    exact poses; published runs use a pose network.
+    exact poses; published runs use a pose network.  ``official="protodepth"``: as that script has it, the sky is a wall at 256 m
+    that has sparse points, and no triplet is dropped for its motion.
     """
     wanted = CONDITIONS if conditions == "all" else tuple(c.strip() for c in conditions.split(","))
     unknown = [c for c in wanted if c not in CONDITIONS]
     if unknown:
         raise UnknownNameError("Virtual KITTI condition", unknown[0], CONDITIONS)
     sampler = sampler or (f"lidar_pattern:{patterns}" if patterns else "scan_lines:64")
-    splits = {part: partial(_split, root, wanted, part, val_share, poses) for part in ("train", "val", "test")}
+    rule = (val_share, poses, (0.0, np.inf) if official else MOTION)
+    splits = {part: partial(_split, root, wanted, part, rule) for part in ("train", "val", "test")}
     version = _version(root)
     videos = len(wanted) * (2 if version == 2 else 1)  # of each scene: version 2 has two cameras
     options = {
@@ -79,10 +84,17 @@ def scan_vkitti(
         "sampler": sampler,
         "poses": poses,
         "val_share": val_share,
+        "official": official,
     }
     return Scan(
         name="vkitti",
-        reader=FrameReader(root=root, unit="cm", sampler=sampler, max_depth=FAR),
+        reader=FrameReader(
+            root=root,
+            unit="cm",
+            sampler=sampler,
+            max_depth=MOST if official else FAR,
+            far="clip" if official else "drop",
+        ),
         rules=EvalRules(min_depth=0.001, max_depth=100.0, crop=(240, 1216)),
         splits=splits,
         expected={"test": FRAMES[TEST_SCENE] * videos},
@@ -105,27 +117,31 @@ def _version(root: Path) -> int:
     raise DataError(f"{root} has neither Scene01 ... (version 2.0.3) nor vkitti_1.3.1_rgb: unpack the tars there")
 
 
-def _split(root: Path, conditions: tuple[str, ...], part: str, val_share: float, poses: bool) -> Iterator[Entry]:
+Rule = tuple[float, bool, tuple[float, float]]  # share of val, whether poses are given, motion of neighbours in metres
+
+
+def _split(root: Path, conditions: tuple[str, ...], part: str, rule: Rule) -> Iterator[Entry]:
+    val_share, poses, motion = rule
     for video in _videos(root, conditions):
         if (video.scene == TEST_SCENE) != (part == "test"):
             continue
         numbers = sorted(video.images)
         cut = len(numbers) - round(val_share * len(numbers)) if part != "test" else 0
         if part == "train":
-            yield from _training(video, numbers[:cut], poses)
+            yield from _training(video, numbers[:cut], poses, motion)
         else:
             gap = 10 if part == "val" and cut < len(numbers) else 0
             yield from (_entry(video, n) for n in numbers[cut + gap :])
 
 
-def _training(video: _Video, numbers: list[int], poses: bool) -> Iterator[Entry]:
+def _training(video: _Video, numbers: list[int], poses: bool, motion: tuple[float, float]) -> Iterator[Entry]:
     known = set(numbers)
     for n in numbers:
         around = (n - 1, n + 1)
         if not known.issuperset(around):
             continue
         moves = [cameras.relative_pose(video.poses[n], video.poses[m]) for m in around]
-        if all(MOTION[0] <= np.linalg.norm(m[:3, 3]) <= MOTION[1] for m in moves):
+        if all(motion[0] <= np.linalg.norm(m[:3, 3]) <= motion[1] for m in moves):
             entry = {**_entry(video, n), "neighbours": [video.images[m] for m in around]}
             yield {**entry, "poses": [m.ravel().tolist() for m in moves]} if poses else entry
 
