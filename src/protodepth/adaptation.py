@@ -16,7 +16,7 @@ from torch import Tensor
 
 from protodepth.data.base import Domain, Faults, Frame, FrameDataset, Subset, collate, readable
 from protodepth.data.entries import withhold
-from protodepth.data.open import open_domain, parse_argument
+from protodepth.data.open import open_domain, parse_argument, without_folders
 from protodepth.errors import ConfigError, DataError, DomainError
 from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method, build
@@ -29,7 +29,6 @@ from protodepth.types import BASE, View
 
 logger = logging.getLogger("protodepth")
 
-HIDDEN = 0.2  # share of the sparse points of a frame that judges instead of being shown
 JUDGES = 32  # frames with hidden points
 HELPED = 0.01  # a smaller share of the error gone is no help
 
@@ -45,6 +44,7 @@ class AdaptConfig:
         )
     )
     prototypes: PrototypeConfig | None = None  # None = the model's own
+    withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
     looks: int = 10  # how often the held-out photometric loss is looked at
     patience: int = 4  # looks in a row without a better one, after which learning stops
     seed: int = 0
@@ -91,12 +91,13 @@ class Thinned:
     """A dataset without the sparse points that judge: for recordings too short to judge on other frames."""
 
     data: FrameDataset
+    share: float = 0.2
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, index: int) -> Frame:
-        return hide(self.data[index])[0]
+        return hide(self.data[index], self.share)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,9 @@ class Joined:
         return self.first[index] if index < len(self.first) else self.second[index - len(self.first)]
 
 
-def hide(frame: Frame) -> tuple[Frame, np.ndarray]:
+def hide(frame: Frame, share: float = 0.2) -> tuple[Frame, np.ndarray]:
     """The frame without a seeded share of its points, and those points (h w, 0 elsewhere); the same whenever it is called."""
-    shown, hidden = withhold(frame.sparse_depth, HIDDEN, name=frame.name)
+    shown, hidden = withhold(frame.sparse_depth, share, name=frame.name)
     return replace(frame, sparse_depth=shown), hidden
 
 
@@ -128,12 +129,12 @@ class Parts:
     judge: FrameDataset
 
 
-def divide(domain: Domain) -> Parts:
+def divide(domain: Domain, share: float = 0.2) -> Parts:
     """Val frames judge (if they are few, test frames too) and, if they have neighbours, watch; else the last part of the training block
     watches, after a gap."""
     train, val = domain.train, domain.val
     if len(val) == 0 or share_frames(train, val):
-        return Parts(Thinned(train), train, train)
+        return Parts(Thinned(train, share), train, train)
     if first(val).neighbours:
         return Parts(train, val, val)
     count, val = len(train), val if len(val) >= 8 else Joined(val, domain.test)
@@ -193,11 +194,13 @@ def some(count: int, most: int) -> list[int]:
 # --- judging ----------------------------------------------------------------------------------------------------------
 
 
-def held_out_errors(model: ProtoDepth, data: FrameDataset, domain: str, *, frames: int = JUDGES) -> np.ndarray:
-    """Mean absolute error in mm of each frame at the sparse points that are hidden from the network."""
+def held_out_errors(
+    model: ProtoDepth, data: FrameDataset, domain: str, *, share: float = 0.2, frames: int = JUDGES
+) -> np.ndarray:
+    """Mean absolute error in mm of each frame at the ``share`` of its sparse points that is hidden from the network."""
     errors = []
     for frame in readable(data, Faults(len(data)), some(len(data), frames)):
-        shown, hidden = hide(replace(frame, neighbours=(), poses=()))
+        shown, hidden = hide(replace(frame, neighbours=(), poses=()), share)
         if (hidden > 0).any() and (shown.sparse_depth > 0).any():
             depth = model.predict_batch(collate([shown]), domain).depth[0, 0].cpu().numpy()
             errors.append(np.abs(depth - hidden)[hidden > 0].mean() * 1000)
@@ -279,18 +282,21 @@ def adapt(
     loss on held-out frames no longer falls, and the best prototypes are kept.  If learning fails or is interrupted the model is left as it
     was.  Whether it helped is judged by sparse points that the network was never shown; a warning is logged if it did not.
     """
+    if not 0 < config.withhold < 1:
+        raise ConfigError(f"withhold is {config.withhold}, expected a share above 0 and below 1 of the sparse points")
     domain = open_recording(model, data, name, options)
-    method, parts, pose = build_method(model, domain, config), divide(domain), copy.deepcopy(model.pose)
+    parts, pose = divide(domain, config.withhold), copy.deepcopy(model.pose)
+    method = build_method(model, domain, config)
     started = time.monotonic()
     try:
         method.begin_domain(domain, lambda m, d: None)
-        before = held_out_errors(model, parts.judge, BASE)
+        before = held_out_errors(model, parts.judge, BASE, share=config.withhold)
         watch = Watch(method, name, parts.watch, config)
         learn = replace(domain, train=parts.learn)
         progress = fit(method, learn, config.schedule, seed=config.seed, log=log, each_step=watch)
         watch.restore()
         method.end_domain(domain)
-        after = held_out_errors(model, parts.judge, name)
+        after = held_out_errors(model, parts.judge, name, share=config.withhold)
     except BaseException:
         if name in model.domains:
             model.delete_domain(name)
@@ -318,11 +324,11 @@ def adapt(
 
 def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> dict[str, Any]:
     """What the domain's folder says of its making; of a path only the last part, since folders are shared."""
-    source = data.name if isinstance(data, Domain) else Path(data).name if Path(data).exists() else str(data)
+    source = data.name if isinstance(data, Domain) else without_folders(str(data))
     return {
         "source": source,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": domain.identity,
+        "data": without_folders(domain.identity),
         "frames": result.frames,
         "steps": result.steps,
         "kept_step": result.best_step,

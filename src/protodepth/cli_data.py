@@ -12,7 +12,6 @@ import tyro
 from protodepth.errors import DataError
 
 Progress = Callable[[str, int, int], None]
-Unit = Literal["kitti", "mm", "cm", "tum", "metres"]
 
 
 @contextmanager
@@ -50,11 +49,11 @@ class DataCheck:
     """Read every file of a recording or dataset and report every fault at once.  Exit code 2 if there are any."""
 
     path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH|NAME:PATH")]
-    """A recording's folder, lists:lists.toml, kitti:/path, or a prepared folder."""
+    """A recording's folder (settings may follow: FOLDER?poses=trajectory.txt), lists:lists.toml, kitti:/path, or a prepared folder."""
     fix: bool = False
     """Write what is safe (unit, pose convention, frames to exclude) into recording.toml."""
-    depth_unit: Unit | None = None
-    """Check the recording as if its depth were in this unit."""
+    depth_unit: str | None = None
+    """Check the recording as if its depth were in this unit: kitti, mm, cm, tum, metres, or how many steps make a metre."""
 
     def run(self) -> None:
         from protodepth.data.check import check
@@ -116,8 +115,8 @@ class DataPreview:
     """Frames to show."""
     split: Literal["train", "val", "test"] = "train"
     """Which part."""
-    depth_unit: Unit | None = None
-    """Unit of a recording's depth maps."""
+    depth_unit: str | None = None
+    """Unit of a recording's depth maps: kitti, mm, cm, tum, metres, or how many steps make a metre."""
     sample: str | None = None
     """Sampler for dense depth, e.g. harris:1500."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protodepth.data.base import Domain
+from protodepth.data.open import without_folders
 from protodepth.descriptors import similarity
 from protodepth.errors import DomainError
 from protodepth.methods.protodepth import describe
@@ -97,7 +98,7 @@ def describe_base(model: ProtoDepth, data: Domain, name: str | None = None, *, s
     if others:
         raise DomainError(f"the base is described already, as {others[0]!r}: give --name {others[0]} to do it again")
     describe(model, name, data.train, data.val)
-    told = {"source": Path(source).name if Path(source).exists() else source or data.name, "data": data.identity}
+    told = {"source": without_folders(source) or data.name, "data": without_folders(data.identity)}
     when = datetime.now(UTC).isoformat(timespec="seconds")
     history = model.history.get(name) or {"source": told["source"], "when": when}
     model.history[name] = {**history, "described": {**told, "when": when}}

@@ -15,6 +15,7 @@ from protodepth import adaptation
 from protodepth.adaptation import Adaptation, AdaptConfig, Enough, Watch, adapt, divide, estimate, hide
 from protodepth.data import frames
 from protodepth.data.base import Domain, EvalRules
+from protodepth.data.open import without_folders
 from protodepth.data.recording import load_recording
 from protodepth.errors import ConfigError, DataError, DomainError, TrainingDiverged
 from protodepth.model import ProtoDepth
@@ -215,3 +216,24 @@ def test_an_estimate_grows_with_the_steps_and_changes_nothing(recording: Path):
     assert long.seconds > 5 * short.seconds
     assert "1000 steps on" in str(long)
     assert_same(weights(model), before)
+
+
+def test_the_share_of_points_that_judge_can_be_chosen(recording: Path):
+    with pytest.raises(ConfigError, match=r"withhold is 1\.5"):
+        adapt(tiny_model(), recording, name="walk", config=config(withhold=1.5))
+    frame = load_recording(recording).val[0]
+    for share in (0.1, 0.5):
+        shown, hidden = hide(frame, share)
+        assert (hidden > 0).sum() == round(share * (frame.sparse_depth > 0).sum())
+        assert np.array_equal(shown.sparse_depth + hidden, frame.sparse_depth)
+
+
+def test_a_record_to_share_does_not_tell_where_the_data_was(recording: Path, tmp_path: Path):
+    model = tiny_model()
+    adapt(model, f"{recording}?stride=2&sample=lidar_pattern:{tmp_path}", name="walk", config=config(2))
+    told = model.history["walk"]
+    assert told["source"] == f"{recording.name}?stride=2&sample=lidar_pattern:{tmp_path.name}"
+    assert told["data"]["stride"] == 2
+    assert told["data"]["sampler"] == f"lidar_pattern:{tmp_path.name}"
+    assert str(tmp_path.parent) not in str(told)
+    assert without_folders("value/256 and worlds:street") == "value/256 and worlds:street"

@@ -22,7 +22,7 @@ class Adapt:
     """
 
     data: str
-    """The folder of a recording, or a data argument such as worlds:highway."""
+    """The folder of a recording, or a data argument such as worlds:highway; settings may follow: FOLDER?stride=3&sample=fast:500."""
     name: str
     """Name of the new domain."""
     out: Path
@@ -38,9 +38,11 @@ class Adapt:
     poses: Literal["auto", "given", "network"] = "auto"
     """Camera motion: from poses.txt where there is one (auto), or always from the model's pose network."""
     depth_unit: str | None = None
-    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres."""
+    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres, or how many steps make a metre, e.g. 4000."""
     sample: str | None = None
     """For a recording with dense depth/: how sparse points are taken from it, for example harris:1500."""
+    withhold: float = 0.2
+    """Share of the sparse points that is hidden from the network in the frames that judge."""
     dry_run: bool = False
     """Only check the data and say how long it would take."""
     force: bool = False
@@ -99,7 +101,7 @@ class Adapt:
 
         from protodepth.adaptation import AdaptConfig
 
-        plain = AdaptConfig(seed=self.seed)
+        plain = AdaptConfig(seed=self.seed, withhold=self.withhold)
         return replace(
             plain,
             schedule=replace(plain.schedule, steps=self.steps, rate=self.rate),

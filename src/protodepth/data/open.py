@@ -66,3 +66,22 @@ def open_domain(argument: str, **options: Any) -> Domain:
     if name in BUILT_IN:
         importlib.import_module(BUILT_IN[name])
     return datasets.get(name)(rest, **options)
+
+
+def without_folders(value: Any) -> Any:
+    """A record to share: of every path that exists here only the last part, also after ``name:`` and before ``?``."""
+    if isinstance(value, dict):
+        return {key: without_folders(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(v) for v in value]
+    if isinstance(value, Path):
+        return value.name
+    if not isinstance(value, str):
+        return value
+    head, colon, rest = value.partition(":")
+    head, rest = (head + colon, rest) if colon and "/" not in head else ("", value)
+    place, mark, query = rest.partition("?")
+    if "/" not in rest or not Path(place).exists():
+        return value
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    return head + Path(place).name + mark + "&".join(k + e + str(without_folders(v)) for k, e, v in pairs)
