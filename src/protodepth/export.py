@@ -4,12 +4,10 @@ Inside a graph the prototypes are constants: A, P and the keys K = P W of one do
 made for each image.  See docs/export.md for the inputs and outputs.
 """
 
-import hashlib
 import logging
-import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -23,10 +21,10 @@ from torch import Tensor, nn
 from protodepth import checkpoint
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.engines import KEY, SUFFIX, Engine, GraphError, GraphInfo, Runtime, feed, need
-from protodepth.errors import CheckpointError, ConfigError, DataError, ProtoDepthError, UnknownNameError
+from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import Values, apply, gather
-from protodepth.types import BASE, Batch, BatchPrediction, Depth, Float, Int
+from protodepth.types import BASE, Batch, Depth, Float, Int
 
 TOLERANCE = 1e-3  # largest relative error of the depth
 SMALLEST, LARGEST = 8, 2**16  # sides of a frame
@@ -331,65 +329,3 @@ def _difference(engine: Engine, model: ProtoDepth, batch: Batch) -> float:
     chosen = cosines.gather(1, torch.tensor([[ours.names.index(d)] for d in ours.domains]))
     regret = cosines.amax(1, keepdim=True) - chosen  # not the index: two domains may be equally near
     return max(worst, float((ours.similarity - cosines).abs().max()), float(regret.max()))
-
-
-# --- graphs made when needed ------------------------------------------------------------------------------------------
-
-
-def engine_for(
-    model: ProtoDepth, runtime: Runtime, size: tuple[int, int], *, domain: str | None = None, threads: int | None = None
-) -> Engine:
-    """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends on."""
-    folder = cache_folder()
-    key = _key(model, domain)[:24]
-    for name in (f"{key}{SUFFIX[runtime]}", f"{key}-{size[0]}x{size[1]}{SUFFIX[runtime]}"):
-        try:
-            engine = Engine.open(folder / name, threads=threads)
-            engine.info.check_size(size)
-        except (CheckpointError, DataError):  # not there, damaged, or not for this size: made anew
-            continue
-        return engine
-    drawn = (max(size[0], 32), max(size[1], 32))
-    with tempfile.TemporaryDirectory(dir=_made(folder)) as place:
-        done = export(model, Path(place) / f"graph{SUFFIX[runtime]}", size=drawn, domain=domain)
-        done.info.check_size(size)
-        name = key if done.info.dynamic_size else f"{key}-{size[0]}x{size[1]}"
-        for file in done.files:
-            file.replace(folder / f"{name}{file.suffix}")
-    return Engine.open(folder / f"{name}{SUFFIX[runtime]}", threads=threads)
-
-
-class GraphPredictor:
-    """``predict_batch`` of a model by exported graphs, one for all sizes or one for each, made on first need."""
-
-    def __init__(self, model: ProtoDepth, runtime: Runtime, domain: str | None) -> None:
-        self.model, self.runtime, self.domain = model, runtime, domain
-        self._engines: dict[tuple[int, int], Engine] = {}
-
-    def prepare(self, size: tuple[int, int]) -> Engine:
-        if size not in self._engines:
-            self._engines[size] = engine_for(self.model, self.runtime, size, domain=self.domain)
-        return self._engines[size]
-
-    def __call__(self, batch: Batch) -> BatchPrediction:
-        return self.prepare(batch.size).predict_batch(batch)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def cache_folder() -> Path:
-    """``$PROTODEPTH_CACHE/graphs``, or ``~/.cache/protodepth/graphs``."""
-    chosen = os.environ.get("PROTODEPTH_CACHE")
-    return (Path(chosen) if chosen else Path.home() / ".cache" / "protodepth") / "graphs"
-
-
-def _key(model: ProtoDepth, domain: str | None) -> str:
-    """sha256 of the network, the domains inside, and what writes the graph."""
-    about: Mapping[str, Any] = {"domain": domain, "torch": torch.__version__, "network": model.fingerprint()}
-    names = model.domains if domain is None else () if domain == BASE else (domain,)
-    state = {f"{n}/{k}": t for n in names for k, t in model.domain(n).state_dict().items()}
-    writer = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return checkpoint.fingerprint({**about, "writer": writer}, state)

@@ -15,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from protodepth.engines import Runtime
 from protodepth.errors import ConfigError
-from protodepth.export import engine_for, random_batch
+from protodepth.export import random_batch
+from protodepth.graph_cache import engine_for
 from protodepth.model import ProtoDepth
 from protodepth.types import BASE, Batch
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth import cli
+from protodepth import cli, graph_cache
 from protodepth import export as module
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.lite import Lite
 from protodepth.descriptors import sample_descriptor
 from protodepth.engines import Engine, GraphInfo, feed
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
-from protodepth.export import ExportError, engine_for, export, random_batch
+from protodepth.export import ExportError, export, random_batch
+from protodepth.graph_cache import engine_for
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.types import Batch
@@ -207,16 +208,16 @@ def test_graphs_are_made_once_and_again_when_damaged(quick: Made, tmp_path: Path
 
 def test_a_predictor_opens_each_size_once_and_answers_like_the_model(quick: Made, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path))
-    predictor = module.GraphPredictor(quick.model, "onnx", None)
+    predictor = graph_cache.GraphPredictor(quick.model, "onnx", None)
     engine = predictor.prepare(FRAMES.size)
     assert predictor.prepare(FRAMES.size) is engine
     torch.testing.assert_close(predictor(FRAMES).depth, quick.model.predict_batch(FRAMES).depth, rtol=1e-3, atol=0)
 
 
 def test_another_domain_or_another_weight_is_another_graph(made: Made):
-    keys = {module._key(made.model, name) for name in (None, "base", "hall", "yard")}
+    keys = {graph_cache._key(made.model, name) for name in (None, "base", "hall", "yard")}
     changed = scrambled(with_domains(made.model.backbone), 9)
-    assert len(keys | {module._key(changed, "hall"), module._key(changed, None)}) == 6
+    assert len(keys | {graph_cache._key(changed, "hall"), graph_cache._key(changed, None)}) == 6
 
 
 def test_a_graph_cannot_be_told_another_domain_than_it_has(made: Made):
@@ -303,6 +304,32 @@ def test_the_command_writes_a_graph_and_says_how_far_it_is_from_pytorch(quick: M
     )
     assert cli.run([*arguments, "--size", "48"]) == 2
     assert cli.run([*arguments, "--format", "openvino"]) == 2
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "openvino"])
+def test_predict_with_an_engine_writes_the_files_that_pytorch_writes(
+    quick: Made, runtime: str, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip(runtime, reason=REASON)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path / "cache"))
+    quick.model.save_pretrained("m")
+    data = "worlds:room?size=37x53&train=1&val=1&test=3"
+    command = ["predict", "--model", "m", "--data", data, "--format", "npy", "--write", "depth"]
+    assert cli.run([*command, "--out", "torch"]) == 0
+    assert cli.run([*command, "--out", "graph", "--engine", runtime]) == 0
+    assert f"making a graph for {runtime}" in capsys.readouterr().err
+    lines = [[json.loads(line) for line in Path(o, "predictions.jsonl").read_text().splitlines()] for o in ("torch", "graph")]  # fmt: skip
+    for ours, theirs in zip(*lines, strict=True):
+        np.testing.assert_allclose(
+            np.load(f"graph/{ours['files'][0]}"), np.load(f"torch/{theirs['files'][0]}"), rtol=1e-3
+        )
+        assert ours["domain"] == theirs["domain"]
+        assert ours["similarity"] == pytest.approx(theirs["similarity"], abs=1e-4)
+    assert cli.run([*command, "--out", "again", "--engine", runtime]) == 0
+    assert "making a graph" not in capsys.readouterr().err
+    assert cli.run([*command, "--out", "no", "--engine", runtime, "--unknown", "base"]) == 2
+    assert "need --engine torch" in capsys.readouterr().err
 
 
 # --- every network, with the exporter ---------------------------------------------------------------------------------

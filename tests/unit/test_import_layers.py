@@ -25,7 +25,7 @@ LEVELS = {
     2: "backbones data model storage official hub",
     3: "methods",
     4: "training protocol runs config report figures conversion adaptation inference progress domains sources stream "
-    "engines export speed rerun_file",
+    "engines export graph_cache speed rerun_file",
     5: "recipes launch demo experiments cli cli_data commands app __main__ __init__",
 }
 LEVEL = {name: level for level, names in LEVELS.items() for name in names.split()}

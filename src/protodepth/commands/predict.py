@@ -111,9 +111,10 @@ class Predict:
             raise ConfigError(
                 f"--selection and --unknown need --engine torch: a graph for {self.engine} has no statistics"
             )
-        from protodepth.export import GraphPredictor
+        from protodepth.graph_cache import GraphPredictor
+        from protodepth.progress import Reporter
 
-        return GraphPredictor(model, self.engine, self.domain)
+        return GraphPredictor(model, self.engine, self.domain, say=Reporter().line)
 
     def source(self, depth_range: tuple[float, float]) -> "Source":
         from protodepth.errors import ConfigError
