@@ -46,6 +46,7 @@ class ANCL(EWC):
     """
 
     name: ClassVar[str] = "ancl"
+    phases: ClassVar[int] = 2
     Config: ClassVar[Any] = ANCLConfig
     config: ANCLConfig  # type: ignore[assignment]
 

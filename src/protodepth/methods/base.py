@@ -43,6 +43,7 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     Config: ClassVar[Any] = None  # its frozen dataclass of settings; None = it has none
+    phases: ClassVar[int] = 1  # trainings of one stage, for progress bars: an auxiliary network counts
     trains: bool = True  # False: nothing is learned (pretrained)
     seed: int = 0  # of the run: what a method draws itself (the start of prototypes) is part of the spread over seeds
 
