@@ -55,7 +55,8 @@ def write_json(path: Path, value: Any) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file; returns its sha256."""
     # clone: a network may tie weights, and safetensors refuses tensors that share memory
-    data = save_bytes({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    values = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    data = save_bytes(values, metadata={"order": json.dumps(list(values))})
     write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 
@@ -73,7 +74,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
-    """Read a safetensors file and compare its checksum: safetensors itself does not notice flipped bits."""
+    """Read a safetensors file and compare its checksum: safetensors itself does not notice flipped bits.
+
+    The tensors come in the order they were written in (safetensors gives another one in every process), of files that do not say it in
+    the order of their names.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -83,9 +88,18 @@ def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
             f"{path} does not have the checksum its meta file states: the file is damaged, copy it again"
         )
     try:
-        return load_bytes(data)
+        found = load_bytes(data)
+        order = stated_order(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is not a safetensors file ({error})") from None
+    return {name: found[name] for name in (order if set(order) == set(found) else sorted(found))}
+
+
+def stated_order(data: bytes) -> list[str]:
+    """The names of the tensors as ``write_tensors`` was given them; none if the file was written by another program."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    order = json.loads(header.get("__metadata__", {}).get("order", "[]"))
+    return [str(name) for name in order] if isinstance(order, list) else []
 
 
 def fingerprint(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:

@@ -35,5 +35,9 @@ class TapError(ProtoDepthError):
     """A tap of a hooked network does not exist or does not matter to the output."""
 
 
+class ProcessLost(ProtoDepthError):
+    """Another process of the same run has gone; what this one knows was saved."""
+
+
 class TrainingDiverged(ProtoDepthError):
     """The loss was not finite too often; the last good state was saved."""

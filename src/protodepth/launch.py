@@ -1,16 +1,19 @@
 """Start or resume a named recipe in a folder: what ``protodepth train`` does."""
 
 import dataclasses
+import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from protodepth import config, recipes
+import torch
+
+from protodepth import config, distributed, recipes
 from protodepth.backbones.base import backbones
 from protodepth.checkpoint import read_json, write_json
 from protodepth.data.open import open_domain
-from protodepth.errors import CheckpointError, ConfigError
+from protodepth.errors import CheckpointError, ConfigError, ProcessLost
 from protodepth.methods.base import Method, methods
 from protodepth.progress import Reporter
 from protodepth.report import (
@@ -25,7 +28,7 @@ from protodepth.report import (
 )
 from protodepth.runs import BaseRecipe, SequenceRecipe, learn_sequence, open_domains, train_base
 from protodepth.storage import resolve
-from protodepth.training import JsonLines
+from protodepth.training import JsonLines, check_processes
 
 
 def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:
@@ -38,9 +41,34 @@ def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:
 
 
 def train(
-    name: str, out: Path, *, method: str, changes: dict[str, Any], settings: tuple[str, ...], resume: bool
+    name: str,
+    out: Path,
+    *,
+    method: str,
+    changes: dict[str, Any],
+    settings: tuple[str, ...],
+    resume: bool,
+    device: str | None = None,
 ) -> None:
-    """Run a recipe with changes into a folder."""
+    """Run a recipe with changes into a folder, alone or together with the other processes that torchrun started."""
+    with distributed.together(device) as place:
+        try:
+            recipe = distributed.lead(lambda: begin(name, out, method, changes, settings, resume))
+            if not distributed.leads():
+                divert(out / f"rank{distributed.rank()}.log")
+            if isinstance(recipe, BaseRecipe):
+                run_base(recipe, out, place)
+            else:
+                run_method(recipe, method, out, place)
+        except ProcessLost as error:
+            Reporter().line(f"{error}; the rank*.log in {out} may say why")
+            raise KeyboardInterrupt from error
+
+
+def begin(
+    name: str, out: Path, method: str, changes: dict[str, Any], settings: tuple[str, ...], resume: bool
+) -> BaseRecipe | SequenceRecipe:
+    """The resolved recipe, after every check that can be made before anything runs; the folder is its own from here on."""
     recipe = read_recipe(name)
     fields = {f.name for f in dataclasses.fields(recipe)}
     wrong = [key for key in changes if key not in fields]
@@ -49,15 +77,32 @@ def train(
     recipe = config.override(dataclasses.replace(recipe, **changes), settings)
     check(recipe, method)
     claim(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
-    if isinstance(recipe, BaseRecipe):
-        run_base(recipe, out)
-    else:
-        run_method(recipe, method, out)
+    return recipe
+
+
+def divert(file: Path) -> None:
+    """From here on this process prints into a file: of several processes the first alone writes to the terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (1, 2):  # also what libraries print
+        os.dup2(handle, number)
+    os.close(handle)
+
+
+def log_file(out: Path) -> Path:
+    """Each process has its own."""
+    return out / ("log.jsonl" if distributed.leads() else f"log.rank{distributed.rank()}.jsonl")
 
 
 def check(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
     """What can be known to fail fails before a folder is made."""
+    check_processes(recipe.schedule)
     if isinstance(recipe, BaseRecipe):
+        if recipe.supervised and distributed.world() > 1:
+            raise ConfigError(
+                f"recipe {recipe.name!r} learns from ground truth in a loop of its own: call it without torchrun"
+            )
         try:
             backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
         except TypeError as error:
@@ -109,37 +154,39 @@ def picture(samples: list[Sample], method: Method) -> list[Sample]:
     return add_predictions(samples, method.predict, display_name(method.name), agnostic)
 
 
-def run_base(recipe: BaseRecipe, out: Path) -> None:
-    reporter = Reporter()
+def run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
+    reporter = Reporter(quiet=not distributed.leads())
     if (out / "model" / "config.json").exists():
         reporter.line(f"{out / 'model'} is complete: nothing to do")
         return
-    log = JsonLines(out / "log.jsonl")
+    log = JsonLines(log_file(out))
     with reporter.bar(f"training {recipe.name}", recipe.schedule.steps) as advance:
 
-        def each(step: int, record: dict[str, float]) -> None:
+        def each(step: int, record: dict[str, Any]) -> None:
             advance(step)
             if step % 50 == 0:
                 log(step, record)
 
-        model = train_base(recipe, folder=out / "state", log=each, report=reporter.line)
+        model = train_base(recipe, folder=out / "state", log=each, report=reporter.line, device=device)
+    if not distributed.leads():
+        return
     notes = {"recipe": config.to_dict(recipe), "command": command_line()}
     model.save_pretrained(out / "model", notes=notes)
     print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data {recipe.data.split('?')[0]}")
 
 
-def run_method(recipe: SequenceRecipe, name: str, out: Path) -> None:
+def run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.device) -> None:
     """One method on the sequence: results, report and the final model."""
     from protodepth.model import ProtoDepth
 
-    reporter, log = Reporter(), JsonLines(out / "log.jsonl")
-    model = ProtoDepth.from_pretrained(resolve(recipe.start))
+    reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(log_file(out))
+    model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
     domains = open_domains(recipe)
     total = recipe.schedule.steps * (len(domains) - 1)
     with reporter.bar(f"{name} on {recipe.name}", total) as advance:
         done = [0]
 
-        def each(step: int, record: dict[str, float]) -> None:
+        def each(step: int, record: dict[str, Any]) -> None:
             done[0] += 1
             advance(done[0])
             if step % 50 == 0:
@@ -148,6 +195,8 @@ def run_method(recipe: SequenceRecipe, name: str, out: Path) -> None:
         result, method = learn_sequence(
             name, recipe, model, domains, folder=out / "state", log=each, report=reporter.line
         )
+    if not distributed.leads():
+        return
     document = results_document([result], seconds=sum(result.seconds), about=about_run(command_line(), recipe.seed))
     samples = picture(collect(domains), method)
     write_run(out, document, samples)

@@ -9,6 +9,7 @@ The paper prints the terms in one way and the released networks compute them in 
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from protodepth import distributed
 from protodepth.errors import ConfigError
 from protodepth.geometry import outlier_free, reproject, sample
 from protodepth.types import Batch, Depth, Float, Image, LossTerms, Mask
@@ -190,6 +192,12 @@ class ObjectiveConfig:
             raise ConfigError(f"unknown reduction {self.reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
 
 
+def single_precision(device: str) -> AbstractContextManager[object]:
+    """No autocast in this block: half precision is too coarse for the pixel that a point falls on."""
+    half = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if half else nullcontext()
+
+
 class Objective(nn.Module):
     r"""Eq. 1: :math:`w_{ph}\ell_{ph} + w_{sz}\ell_{sz} + w_{sm}\ell_{sm}`, as weighted terms by name; the caller sums them.
 
@@ -209,6 +217,10 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, depth: Depth, *, mask: Mask | None = None, prior: Depth | None = None) -> LossTerms:
         """Terms for a prediction in the batch's own pixels; ``mask`` says where it is valid after augmentation."""
+        with single_precision(depth.device.type):
+            return self._terms(batch, depth.to(batch.image.dtype), mask, prior)
+
+    def _terms(self, batch: Batch, depth: Depth, mask: Mask | None, prior: Depth | None) -> LossTerms:
         config = self.config
         points = outlier_free(
             batch.sparse_depth, config.outlier_size, config.outlier_threshold, config.outlier_relative
@@ -269,6 +281,11 @@ class Objective(nn.Module):
                 .sum(1, keepdim=True)
                 for d in (depth, prior)
             ]
+        if batch.share is not None and batch.share.total < batch.share.step:
+            raise ConfigError(
+                f"the prior's loss needs a frame in every process: a batch of {batch.share.total} cannot be shared by {batch.share.step}"
+            )
+        color = distributed.weighted(color, batch.share)  # the decision is one for the whole batch
         active = (color.detach() < self.config.prior_threshold).to(depth.dtype)
         return self.config.prior * active * prior_depth(depth, prior, errors[0], errors[1])
 

@@ -27,6 +27,11 @@ def evaluation_crop(array: np.ndarray, crop: tuple[int, int] | None) -> np.ndarr
     return array[..., height - rows :, left : left + 2 * (columns // 2)]
 
 
+def counts(ground_truth: np.ndarray, min_depth: float, max_depth: float) -> np.ndarray:
+    r"""Which pixels count: :math:`\max(0, d_{min}) < d < d_{max}`, both strict."""
+    return (ground_truth > 0) & (ground_truth > min_depth) & (ground_truth < max_depth)
+
+
 def depth_errors(
     prediction: Float[np.ndarray, "h w"],
     ground_truth: Float[np.ndarray, "h w"],
@@ -47,7 +52,7 @@ def depth_errors(
     d = evaluation_crop(np.asarray(ground_truth), crop).astype(np.float64)
     if p.shape != d.shape:
         raise DataError(f"prediction has shape {p.shape}, ground truth {d.shape}: they must be of one size")
-    mask = (d > 0) & (d > min_depth) & (d < max_depth)
+    mask = counts(d, min_depth, max_depth)
     if not mask.any():
         return dict.fromkeys(METRICS, float("nan"))
     p, d = p[mask], d[mask]

@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from protodepth import checkpoint, distributed
 from protodepth.data.base import Domain, EvalRules, Faults, Frame, FrameDataset, collate, readable
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
-from protodepth.metrics import Scores, depth_errors, mean_errors
+from protodepth.metrics import Scores, counts, depth_errors, evaluation_crop, mean_errors
 from protodepth.training import Progress
 from protodepth.types import Batch, BatchPrediction
 
@@ -43,32 +45,53 @@ def groups(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
 
 
 def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:
-    """Per-image errors, then their mean.  Frames must have ground truth."""
-    images: list[dict[str, Any]] = []
-    faults = Faults(len(data))
-    for frames in groups(readable(data, faults), batch_size):
-        out = predict(collate(frames))
-        depth = out.depth[:, 0].cpu().numpy()
-        for n, frame in enumerate(frames):
-            if frame.ground_truth is None:
-                raise DataError(f"frame {frame.name or len(images)} has no ground truth: it cannot be evaluated")
-            errors = depth_errors(
-                depth[n], frame.ground_truth, min_depth=rules.min_depth, max_depth=rules.max_depth, crop=rules.crop
-            )
-            similarity = {} if out.similarity is None else dict(zip(out.names, out.similarity[n].tolist(), strict=True))
-            images.append(
-                {
-                    "name": frame.name,
-                    "points": int((frame.sparse_depth > 0).sum()),
-                    "valid": int((frame.ground_truth > 0).sum()),
-                    **errors,
-                    "domain": out.domains[n],
-                    "similarity": similarity,
-                }
-            )
+    """Per-image errors, then their mean.  Frames must have ground truth.
+
+    Several processes (see ``distributed``) each take some blocks of frames, and all get the errors of all frames in their order.
+    """
+    faults, rows = Faults(len(data)), {}
+    for block in own_blocks(len(data), batch_size):
+        rows[block.start] = [
+            row
+            for frames in groups(readable(data, faults, block), batch_size)
+            for row in image_errors(frames, predict(collate(frames)), rules)
+        ]
+    for found in distributed.gather((rows, faults.found)):
+        rows |= found[0]
+        faults.merge(found[1])
+    images = [row for start in sorted(rows) for row in rows[start]]
     if not images:
         raise DataError("there are no frames to evaluate")
     return Evaluation(mean_errors(images), images, faults.found)
+
+
+def own_blocks(count: int, batch_size: int) -> list[range]:
+    """The frames that this process evaluates: blocks of a batch, so that frames meet in the same batches as in one process."""
+    rank, world = distributed.rank(), distributed.world()
+    if world == 1:
+        return [range(count)]
+    size = min(batch_size, max(1, -(-count // world)))  # few frames: smaller blocks rather than idle processes
+    blocks = [range(first, min(first + size, count)) for first in range(0, count, size)]
+    return blocks[rank::world]
+
+
+def image_errors(frames: list[Frame], out: BatchPrediction, rules: EvalRules) -> Iterator[dict[str, Any]]:
+    """A row for each image: its errors, and what was chosen for it."""
+    caps = {"min_depth": rules.min_depth, "max_depth": rules.max_depth}
+    depth = out.depth[:, 0].cpu().numpy()
+    for n, frame in enumerate(frames):
+        if frame.ground_truth is None:
+            raise DataError(f"frame {frame.name or n} has no ground truth: it cannot be evaluated")
+        yield {
+            "name": frame.name,
+            "points": int((frame.sparse_depth > 0).sum()),
+            "valid": int(counts(evaluation_crop(frame.ground_truth, rules.crop), **caps).sum()),
+            **depth_errors(depth[n], frame.ground_truth, crop=rules.crop, **caps),
+            "domain": out.domains[n],
+            "similarity": {}
+            if out.similarity is None
+            else dict(zip(out.names, out.similarity[n].tolist(), strict=True)),
+        }
 
 
 @dataclass(slots=True)
@@ -122,6 +145,40 @@ class Judge:
 FitDomain = Callable[[Method, Domain, Callable[[int], None] | None], Progress]
 
 
+class Curve:
+    """Errors on val frames while a sequence is learned (the paper's first figure): every seen domain, each ``every`` steps.
+
+    With a file the points survive a restart: a resumed run begins with them and measures those after its last saved step again.
+    """
+
+    def __init__(self, judge: Judge, every: int, file: Path | None = None) -> None:
+        self.judge, self.every, self.file = judge, every, file
+        self.seconds = 0.0  # spent on looking, which is not training time
+        self._points: dict[tuple[Any, ...], dict[str, Any]] = {}
+        if file is not None and file.exists():
+            self._add(checkpoint.read_json(file)["points"])
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        return list(self._points.values())
+
+    def _add(self, points: Sequence[dict[str, Any]]) -> None:
+        self._points |= {(p["stage"], p["step"], p["domain"], p["setting"]): p for p in points}
+
+    def look(self, stage: int, step: int, seen: Sequence[Domain]) -> None:
+        begun = time.monotonic()
+        self._add(curve_points(self.judge, stage, step, seen))
+        if self.file is not None and distributed.leads():
+            checkpoint.write_json(self.file, {"points": self.points})
+        self.seconds += time.monotonic() - begun
+
+    def during(self, stage: int, seen: Sequence[Domain]) -> Callable[[int], None] | None:
+        """What ``fit`` calls after each step of a stage; None if there is no curve."""
+        if not self.every:
+            return None
+        return lambda step: self.look(stage, step, seen) if step % self.every == 0 else None
+
+
 def run_sequence(
     method: Method,
     domains: Sequence[Domain],
@@ -131,20 +188,21 @@ def run_sequence(
     curve_every: int = 0,
     split: str = "test",
     report: Callable[[str], None] = lambda text: None,
+    folder: Path | None = None,
 ) -> SequenceResult:
     """Learn the domains in order and judge all of them after each: ``a_j^k`` in both settings.
 
     ``pretrained``: the model has learned ``domains[0]`` already.  ``curve_every`` > 0 also evaluates every seen domain on val frames each
-    so many steps (the paper's first figure).
+    so many steps; ``folder`` keeps these points for a resumed run.
     """
     judge = Judge(method=method, domains=domains, split=split)
+    curve = Curve(judge, curve_every, folder / f"curve-{method.name}.json" if folder else None)
 
     def auxiliary(other: Method, domain: Domain) -> None:
         fit(other, domain, None)
 
     incremental: list[list[dict[str, float]]] = []
     agnostic: list[list[dict[str, float]]] = []
-    curves: list[dict[str, Any]] = []
     last: list[Evaluation] = []
     seconds, skipped = [], 0
     bad: dict[str, dict[str, str]] = {}
@@ -152,38 +210,25 @@ def run_sequence(
     for stage, domain in enumerate(domains):
         if stage or not pretrained:
             report(f"{method.name}: learning {domain.name}")
-            seen = domains[: stage + 1]
-
-            looking = [0.0]  # seconds spent on the curve, which are not training time
-
-            def each_step(
-                step: int, stage: int = stage, seen: Sequence[Domain] = seen, looking: list[float] = looking
-            ) -> None:
-                if step % curve_every == 0:
-                    begun = time.monotonic()
-                    curves.extend(curve_points(judge, stage, step, seen))
-                    looking[0] += time.monotonic() - begun
-
             if curve_every and method.trains:
-                curves.extend(curve_points(judge, stage, 0, domains[: max(stage, 1)]))
-            started = time.monotonic()
+                curve.look(stage, 0, domains[: max(stage, 1)])
+            started, looked = time.monotonic(), curve.seconds
             method.begin_domain(domain, auxiliary)
-            progress = fit(method, domain, each_step if curve_every else None)
+            agree(method)
+            progress = fit(method, domain, curve.during(stage, domains[: stage + 1]))
             method.end_domain(domain)
-            seconds.append(time.monotonic() - started - looking[0])
+            seconds.append(time.monotonic() - started - (curve.seconds - looked))
             skipped += progress.skipped
             bad |= {f"{domain.name} train": progress.bad_frames} if progress.bad_frames else {}
         else:
             method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
+        agree(method)
         report(f"{method.name}: evaluating after {domain.name}")
         incremental.append([e.mean for e in judge.row(agnostic=False)])
         last = judge.row(agnostic=True)
         agnostic.append([e.mean for e in last])
     bad |= {f"{d.name} {split}": e.bad_frames for d, e in zip(domains, last, strict=True) if e.bad_frames}
-    names = tuple(dict.fromkeys(c for e in last for c in e.chosen))
-    names = tuple(d.name for d in domains if d.name in names) + tuple(
-        n for n in names if n not in {d.name for d in domains}
-    )
+    names = chosen_names(last, domains)
     return SequenceResult(
         method=method.name,
         domains=tuple(d.name for d in domains),
@@ -191,13 +236,26 @@ def run_sequence(
         agnostic=Scores.from_errors(agnostic),
         confusion=np.array([[e.chosen.count(n) for n in names] for e in last]) if names != ("base",) else None,
         chosen_names=names,
-        curves=curves,
+        curves=curve.points,
         seconds=seconds,
         skipped=skipped,
         extra_parameters=method.extra_parameters(),
         extra_bytes=method.extra_bytes(),
         record=method.record() | ({"bad_frames": bad} if bad else {}),
     )
+
+
+def agree(method: Method) -> None:
+    """All processes go on with what the first one keeps: Fishers, buffers and statistics are taken by each for itself, and two
+    machines need not round alike."""
+    if distributed.world() > 1:
+        method.load_state(distributed.from_first({name: t.cpu() for name, t in method.state().items()}))
+
+
+def chosen_names(last: Sequence[Evaluation], domains: Sequence[Domain]) -> tuple[str, ...]:
+    """What was chosen at all: domains in their order, then anything else."""
+    found, known = dict.fromkeys(c for e in last for c in e.chosen), [d.name for d in domains]
+    return tuple(n for n in known if n in found) + tuple(n for n in found if n not in known)
 
 
 def curve_points(judge: Judge, stage: int, step: int, seen: Sequence[Domain]) -> list[dict[str, Any]]:

@@ -79,6 +79,7 @@ def train_base(
     log: Log = silent,
     report: Report = lambda t: None,
     prepare: Callable[[Backbone], None] = lambda network: None,
+    device: torch.device | str = "cpu",
 ) -> ProtoDepth:
     """Train a network on its first domain, unsupervised, and describe that domain.
 
@@ -86,9 +87,9 @@ def train_base(
     """
     torch.manual_seed(recipe.seed)
     network = backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
-    prepare(network)
+    prepare(network.to(device))
     pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
-    model = ProtoDepth(network, recipe.prototypes, pose=pose)
+    model = ProtoDepth(network, recipe.prototypes, pose=pose).to(device)
     domain = open_domain(recipe.data)
     report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {recipe.schedule.steps} steps")
     if recipe.supervised:
@@ -122,6 +123,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
     for step in range(schedule.steps):
         chosen = np.random.default_rng((seed, step)).integers(len(domain.train), size=schedule.batch_size)
         batch = collate([domain.train[int(i)] for i in chosen], ground_truth=True)
+        batch = batch.to(next(network.parameters()).device)
         if batch.ground_truth is None:
             raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
         view = augment(batch.without_ground_truth(), schedule.augment, generator(seed, step)).batch
@@ -131,7 +133,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
         for group in optimiser.param_groups:
             group["lr"] = schedule.rate * schedule.factor(step)
         optimiser.step()
-        log(step + 1, {"supervised": float(loss.detach())})
+        log(step + 1, {"domain": domain.name, "supervised": float(loss.detach())})
     network.eval().requires_grad_(False)
     return Progress(steps=schedule.steps, seconds=time.monotonic() - started)
 
@@ -175,7 +177,9 @@ def learn_sequence(
         place = folder / f"{method.name}-{domain.name}" if folder else None
         return fit(method, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
 
-    result = run_sequence(method, domains, fit_domain, curve_every=recipe.curve_every, split=split, report=report)
+    result = run_sequence(
+        method, domains, fit_domain, curve_every=recipe.curve_every, split=split, report=report, folder=folder
+    )
     return result, method
 
 

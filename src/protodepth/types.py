@@ -18,6 +18,36 @@ LossTerms = dict[str, Tensor]
 BASE = "base"  # the name of the un-adapted network
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The rows of a batch that one of several processes has: ``start``, ``start + step``, ... below ``total``.
+
+    A process without a row borrows the first: it is moved along with the others and counts nothing.
+
+    >>> Share(1, 2, 5).count, Share(1, 2, 5).weight, list(range(5))[Share(1, 2, 5).rows]
+    (2, 0.4, [1, 3])
+    >>> Share(1, 2, 1).weight, [7][Share(1, 2, 1).rows]
+    (0.0, [7])
+    """
+
+    start: int
+    step: int
+    total: int
+
+    @property
+    def count(self) -> int:
+        return len(range(self.start, self.total, self.step))
+
+    @property
+    def weight(self) -> float:
+        """What the mean over these rows counts in the mean over all."""
+        return self.count / self.total
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.total, self.step) if self.count else slice(0, 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """b frames of one size.  Only ``image``, ``sparse_depth`` and ``intrinsics`` are needed to predict."""
@@ -29,6 +59,7 @@ class Batch:
     poses: tuple[Float[Tensor, "b 4 4"], ...] = ()  # g_{tau t}: from camera t to camera tau
     ground_truth: Depth | None = None  # evaluation only; fit() never passes it to a Method
     domain: str | None = None  # metadata; the model never reads it
+    share: Share | None = None  # which rows of a larger batch these are; None = all
 
     def __len__(self) -> int:
         return self.image.shape[0]
@@ -37,6 +68,18 @@ class Batch:
     def size(self) -> tuple[int, int]:
         """(h, w)"""
         return self.image.shape[-2], self.image.shape[-1]
+
+    @property
+    def total(self) -> int:
+        """Frames of the whole batch, of which this process may have a share."""
+        return len(self) if self.share is None else self.share.total
+
+    def head(self, count: int) -> "Batch":
+        """The first rows of the whole batch, as far as they are here."""
+        if self.share is None:
+            return self[:count]
+        share = Share(self.share.start, self.share.step, count)
+        return replace(self[: max(share.count, 1)], share=share)
 
     def map(self, f: Callable[[Tensor], Tensor]) -> "Batch":
         """The same batch with ``f`` applied to every tensor."""
@@ -183,5 +226,6 @@ __all__ = [
     "Modality",
     "Overhead",
     "Prediction",
+    "Share",
     "View",
 ]

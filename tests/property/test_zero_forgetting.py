@@ -13,7 +13,7 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.training import Schedule, build_optimiser, train_step
+from protodepth.training import Learner, Schedule, train_step
 
 BATCH = random_batch(1, 16, 24, seed=1)
 PROBE = random_batch(2, 16, 24, seed=2)
@@ -43,10 +43,9 @@ def learn(model: ProtoDepth, name: str, steps: int) -> None:
     objective = Objective(ObjectiveConfig(reduction="relative"), max_depth=8.0)
     method = build("protodepth", model, objective, model.config)
     with model.using(name):
-        schedule = Schedule(steps=10, rate=0.3)
-        optimiser = build_optimiser(method, schedule)
+        learner = Learner.of(method, Schedule(steps=10, rate=0.3), 0)
         for step in range(steps):
-            train_step(method, optimiser, BATCH, schedule, 0, step)
+            train_step(learner, BATCH, step)
 
 
 Action = tuple[str, int]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import random_batch
-from protodepth.data.augment import AugmentConfig, augment, crop, generator, hide_points, turn_hue
+from protodepth.data.augment import AugmentConfig, Draws, augment, crop, generator, hide_points, turn_hue
 from protodepth.errors import ConfigError
 from protodepth.geometry import backproject
 from protodepth.types import Batch
@@ -73,7 +73,8 @@ def test_a_third_of_a_turn_of_hue_exchanges_the_channels() -> None:
 def test_hidden_points_lose_value_and_validity_together() -> None:
     sparse = 0.5 + torch.rand(3, 1, 40, 40)
     for share in ((0.6, 0.7), (1.0, 1.0), (0.0, 0.5)):
-        shown = hide_points(sparse, AugmentConfig(remove_points=share), generator(0, 0))
+        draws = Draws(generator(0, 0), 3, slice(None), sparse)
+        shown = hide_points(sparse, AugmentConfig(remove_points=share), draws)
         kept = shown > 0
         assert torch.equal(shown[kept], sparse[kept])
         gone = 1 - kept.float().mean((1, 2, 3))

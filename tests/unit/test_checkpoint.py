@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from protodepth import checkpoint
 from protodepth.errors import CheckpointError
@@ -62,6 +63,21 @@ def test_tensors_of_every_type_come_back_exactly(tmp_path: Path, dtype: torch.dt
     for name, tensor in tensors.items():
         assert back[name].dtype == dtype
         assert torch.equal(back[name], tensor)
+
+
+def test_tensors_come_back_in_the_order_they_were_written_in(tmp_path: Path) -> None:
+    """Domains and buffers are named in it; safetensors itself gives another order in every process."""
+    names = [f"{name}.{n}" for name in ("room", "warehouse", "atrium", "corridor") for n in (2, 0, 1)]
+    kinds = [torch.float32, torch.uint8, torch.int64]
+    tensors = {name: torch.zeros(n % 5 + 1, dtype=kinds[n % 3]) for n, name in enumerate(names)}
+    sha256 = checkpoint.write_tensors(tmp_path / "t", tensors)
+    assert list(checkpoint.read_tensors(tmp_path / "t", sha256)) == names
+
+
+def test_tensors_of_a_file_that_states_no_order_come_by_name(tmp_path: Path) -> None:
+    data = save({name: torch.zeros(1) for name in "gcaehbfd"})
+    (tmp_path / "t").write_bytes(data)
+    assert list(checkpoint.read_tensors(tmp_path / "t", hashlib.sha256(data).hexdigest())) == list("abcdefgh")
 
 
 def test_a_file_that_is_no_safetensors_is_an_error_even_with_its_own_checksum(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 The table below is the one of the design, with the modules that came later:
 
 0  nouns                types errors registry _version
-1  pure pieces          prototypes descriptors selection geometry losses metrics checkpoint arrays classical paper_tables
+1  pure pieces          prototypes descriptors selection geometry losses metrics checkpoint arrays classical paper_tables distributed
 2  networks and data    backbones/*  data/*  (which do not know each other)  model storage official hub
 3  methods/*            see the model, and of level 2 otherwise the two base modules only
-4  work                 training protocol runs config report/* figures and what stands on them
+4  work                 training training_state protocol runs config report/* figures and what stands on them
 5  settings and verbs   recipes launch demo experiments/* cli cli_data commands/* app/*
 """
 
@@ -21,10 +21,10 @@ ROOT = Path(protodepth.__file__).parent
 
 LEVELS = {
     0: "types errors registry _version",
-    1: "prototypes descriptors selection geometry losses metrics checkpoint arrays classical paper_tables",
+    1: "prototypes descriptors selection geometry losses metrics checkpoint arrays classical paper_tables distributed",
     2: "backbones data model storage official hub",
     3: "methods",
-    4: "training protocol runs config report figures conversion adaptation inference progress domains sources stream "
+    4: "training training_state protocol runs config report figures conversion adaptation inference progress domains sources stream "
     "engines export graph_cache speed rerun_file",
     5: "recipes launch demo experiments cli cli_data commands app __main__ __init__",
 }

@@ -8,11 +8,12 @@ import torch
 from methods_toy import SquaredError, grey_frame, toy_domain, toy_model
 from torch.nn.functional import normalize
 
+from protodepth import checkpoint
 from protodepth.data.base import collate, training_batches
 from protodepth.errors import ConfigError
 from protodepth.methods.cmp import CMP, CMPConfig, farthest_points
 from protodepth.methods.replay import Replay, ReplayConfig, pack, unpack
-from protodepth.training import Schedule, train_step
+from protodepth.training import Learner, Schedule, train_step
 from protodepth.types import View
 
 
@@ -88,7 +89,7 @@ def test_the_gradient_of_a_step_is_the_sum_over_its_sources():
         expected += torch.stack(torch.autograd.grad(loss, list(method.trainable_parameters())))
     before = torch.stack([p.detach().clone() for p in method.trainable_parameters()])
     sgd = torch.optim.SGD([{"params": list(method.trainable_parameters()), "lr": 1.0, "initial_lr": 1.0}])
-    terms = train_step(method, sgd, sources, Schedule(clip=None, decay="constant"), seed=0, step=0)
+    terms = train_step(Learner(method, sgd, Schedule(clip=None, decay="constant"), 0), sources, 0)
     after = torch.stack([p.detach() for p in method.trainable_parameters()])
     assert torch.allclose(before - after, expected, rtol=1e-5)
     assert terms["square"] == pytest.approx(terms["total"])
@@ -105,6 +106,17 @@ def test_a_buffer_holds_copies_without_ground_truth_and_is_written_once():
     method.end_domain(domain)
     assert method.record() == kept
     assert kept["buffers"]["a"]["frames"] == 4
+
+
+def test_a_restored_method_replays_its_buffers_in_the_order_of_the_domains(tmp_path):
+    method = Replay(toy_model(), SquaredError(), ReplayConfig(size=2))
+    for name in ("room", "atrium", "hall"):
+        method.end_domain(domain_of(name, 4, 1.0))
+    sha256 = checkpoint.write_tensors(tmp_path / "state", method.state())
+    again = Replay(toy_model(), SquaredError(), ReplayConfig(size=2))
+    again.load_state(checkpoint.read_tensors(tmp_path / "state", sha256))
+    assert list(again.buffers) == ["room", "atrium", "hall"]
+    assert again.record() == method.record()
 
 
 def test_the_choice_depends_on_the_seed_and_the_hash_on_the_content():

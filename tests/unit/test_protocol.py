@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from conftest import tiny_model
+from protodepth import checkpoint
 from protodepth.data.base import Domain, EvalRules, Frame
 from protodepth.errors import DataError
 from protodepth.losses import Objective, ObjectiveConfig
@@ -62,6 +64,12 @@ def test_evaluation_sees_no_ground_truth_and_reports_every_image_in_order() -> N
     assert [row["mae"] for row in result.images] == pytest.approx([1000, 2000, np.nan, 500], nan_ok=True)
     assert result.mean["mae"] == pytest.approx(3500 / 3)
     assert result.images[0]["points"] == 64
+    assert [row["valid"] for row in result.images] == [64, 64, 0, 96]  # 9 m is beyond the cap
+
+
+def test_pixels_outside_the_crop_are_not_valid() -> None:
+    rules = EvalRules(min_depth=0.2, max_depth=5.0, crop=(4, 6))
+    assert evaluate(constant(2.0), [frame(1.0)], rules).images[0]["valid"] == 24
 
 
 def test_frames_are_grouped_by_size_and_keep_their_order() -> None:
@@ -147,6 +155,29 @@ def test_the_curve_has_every_seen_domain_in_both_settings_before_and_during_each
     assert all("mae" in p for p in result.curves)
 
 
+def test_a_resumed_sequence_has_the_points_of_the_curve_from_before(tmp_path: Path) -> None:
+    whole, _ = run(curve_every=2)
+    method, domains = Scripted(), [toy(name, 1.0) for name in ("a", "b", "c")]
+
+    def cut(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+        if domain.name == "c":
+            each_step(2)  # type: ignore[misc]
+            raise KeyboardInterrupt
+        return scripted_fit(method, domain, each_step)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sequence(method, domains, cut, curve_every=2, folder=tmp_path)
+
+    def resumed(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+        """b is finished, and c goes on after its second step."""
+        if domain.name == "c":
+            each_step(4)  # type: ignore[misc]
+        return Progress()
+
+    result = run_sequence(Scripted(), domains, resumed, curve_every=2, folder=tmp_path)
+    assert result.curves == whole.curves
+
+
 def test_the_confusion_counts_test_frames_after_the_last_stage() -> None:
     result, _ = run()
     assert result.chosen_names == ("c",)
@@ -196,3 +227,13 @@ def test_the_base_descriptor_is_the_mean_direction_of_its_frames(room: Domain) -
     r = model.domain("room").descriptor.detach().double().numpy()
     assert r @ expected / np.linalg.norm(r) / np.linalg.norm(expected) == pytest.approx(1, abs=1e-6)
     assert model.domain("room").base
+
+
+def test_a_restored_model_has_its_domains_in_the_order_they_were_learned(tmp_path: Path) -> None:
+    names = ["room", "warehouse", "atrium", "corridor", "cellar"]
+    first, second = (build("protodepth", tiny_model(), Objective(ObjectiveConfig())) for _ in range(2))
+    for name in names:
+        first.model.add_domain(name)
+    sha256 = checkpoint.write_tensors(tmp_path / "state", first.state())
+    second.load_state(checkpoint.read_tensors(tmp_path / "state", sha256))
+    assert list(second.model.domains) == names

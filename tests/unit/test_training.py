@@ -19,7 +19,7 @@ from protodepth.data.base import Domain, Frame, Subset, training_batches
 from protodepth.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
-from protodepth.training import JsonLines, Schedule, build_optimiser, fit, train_step
+from protodepth.training import JsonLines, Learner, Schedule, build_optimiser, fit, train_step
 from protodepth.types import Batch, LossTerms, View
 
 AUGMENT = AugmentConfig(brightness=(0.8, 1.2), flip_horizontal=True, remove_points=(0.0, 0.5), resize=(0.8, 1.0))
@@ -240,7 +240,7 @@ def test_ground_truth_mixed_in_by_a_method_is_taken_away_again(room: Domain) -> 
     seen: list[Batch] = []
     loss = method.loss
     method.loss = lambda b, v: (seen.append(b), loss(b, v))[1]  # type: ignore[method-assign]
-    train_step(method, build_optimiser(method, SCHEDULE), labelled, SCHEDULE, 0, 0)
+    train_step(Learner.of(method, SCHEDULE, 0), labelled, 0)
     assert seen[0].ground_truth is None
 
 
@@ -279,11 +279,11 @@ def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
 def test_rates_follow_the_schedule_for_network_and_pose(room: Domain) -> None:
     method = make("finetune", room)
     schedule = replace(SCHEDULE, rate=1e-2, pose_rate=1e-4)
-    optimiser = build_optimiser(method, schedule)
+    learner = Learner.of(method, schedule, 0)
     batch = next(training_batches(room.train, 2, seed=0))
     for step in (0, 3):
-        train_step(method, optimiser, batch, schedule, 0, step)
-        rates = [group["lr"] for group in optimiser.param_groups]
+        train_step(learner, batch, step)
+        rates = [group["lr"] for group in learner.optimiser.param_groups]
         assert rates == pytest.approx([1e-2 * schedule.factor(step), 1e-4 * schedule.factor(step)])
 
 
@@ -298,7 +298,7 @@ def test_gradients_are_clipped_group_by_group(room: Domain) -> None:
     )
     schedule = replace(SCHEDULE, clip=1e-3, decay="constant", augment=AugmentConfig())
     before = [[p.detach().clone() for p in g["params"]] for g in optimiser.param_groups]
-    train_step(method, optimiser, next(training_batches(room.train, 2, seed=0)), schedule, 0, 0)
+    train_step(Learner(method, optimiser, schedule, 0), next(training_batches(room.train, 2, seed=0)), 0)
     for old, group in zip(before, optimiser.param_groups, strict=True):
         moved = math.sqrt(
             sum(float((a - b.detach()).square().sum()) for a, b in zip(old, group["params"], strict=True))
@@ -367,11 +367,12 @@ def test_the_log_is_one_json_line_a_record(tmp_path: Path) -> None:
 
 
 def test_records_carry_every_term_and_their_sum(room: Domain) -> None:
-    records: list[dict[str, float]] = []
+    records: list[dict[str, Any]] = []
     fit(make("protodepth", room), room, SCHEDULE, seed=0, log=lambda n, record: records.append(record))
     assert len(records) == 6
     for n, record in enumerate(records):
         terms = [record[k] for k in ("color", "structure", "sparse", "smooth", "pose", "descriptor")]
         assert record["total"] == pytest.approx(sum(terms), rel=1e-5)
         assert record["rate"] == pytest.approx(1e-2 * SCHEDULE.factor(n))
+        assert (record.pop("method"), record.pop("domain")) == ("protodepth", "room")
     assert np.isfinite([v for r in records for v in r.values()]).all()

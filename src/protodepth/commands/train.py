@@ -10,7 +10,10 @@ import tyro
 @dataclass(frozen=True)
 class Train:
     """Run a recipe: train a base network, or a method on a sequence of domains.  The output folder holds the model, the resolved
-    recipe, a log of every step and, for sequences, results and a report."""
+    recipe, a log of every 50th step and, for sequences, results and a report.
+
+    Several processes share every batch: torchrun --nproc_per_node=2 -m protodepth train ...
+    """
 
     recipe: str
     """worlds-tiny, worlds-tiny-outdoor, indoor, outdoor, or a .toml file written by an earlier run."""
@@ -30,6 +33,8 @@ class Train:
     """Seed of the run."""
     resume: bool = False
     """Go on with an interrupted run in --out."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 
     def run(self) -> None:
         from protodepth.launch import train
@@ -39,4 +44,12 @@ class Train:
             for k, v in (("backbone", self.backbone), ("preset", self.preset), ("data", self.data), ("seed", self.seed))
             if v is not None
         }
-        train(self.recipe, self.out, method=self.method, changes=changes, settings=self.set, resume=self.resume)
+        train(
+            self.recipe,
+            self.out,
+            method=self.method,
+            changes=changes,
+            settings=self.set,
+            resume=self.resume,
+            device=self.device,
+        )

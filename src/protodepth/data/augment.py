@@ -71,6 +71,28 @@ def generator(seed: int, step: int) -> torch.Generator:
     return torch.Generator().manual_seed((seed * 1_000_003 + step) % 2**63)
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Random numbers for the rows of a batch: always drawn on the CPU and for the whole batch, so that they are the same on any
+    device and however many processes share it."""
+
+    random: torch.Generator
+    total: int
+    rows: slice
+    like: Tensor  # whose device and type they get
+
+    @classmethod
+    def of(cls, batch: Batch, random: torch.Generator) -> "Draws":
+        return cls(random, batch.total, slice(None) if batch.share is None else batch.share.rows, batch.image)
+
+    def rand(self, *shape: int) -> Tensor:
+        """Uniform in [0, 1): (rows, *shape)."""
+        return torch.rand(self.total, *shape, generator=self.random)[self.rows].to(self.like)
+
+    def uniform(self, bounds: tuple[float, float]) -> Float[Tensor, "b 1 1 1"]:
+        return bounds[0] + (bounds[1] - bounds[0]) * self.rand(1, 1, 1)
+
+
 def crop(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Batch:
     """A random window of the batch: images, depth, neighbours; the principal point moves along."""
     if config.crop is None:
@@ -92,11 +114,11 @@ def crop(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Batch:
 
 def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> View:
     """A view of the batch for the network, and the way back."""
-    b = len(batch)
-    image = recolour(batch.image, config, random)
-    sparse = hide_points(batch.sparse_depth, config, random)
-    image = hide_patches(image, config, random)
-    M, K = random_motion(batch, config, random)
+    b, draws = len(batch), Draws.of(batch, random)
+    image = recolour(batch.image, config, draws)
+    sparse = hide_points(batch.sparse_depth, config, draws)
+    image = hide_patches(image, config, draws)
+    M, K = random_motion(batch, config, draws)
     if M is None:
         return View(batch=replace(batch, image=image, sparse_depth=sparse), undo=View.identity(batch).undo)
     there = torch.linalg.inv(M)  # pixels of the view -> pixels of the batch
@@ -112,28 +134,23 @@ def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Vie
         pixels = move(M, height, width)
         x, y = pixels[:, :1], pixels[:, 1:]
         mask = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
-        return sample(depth, pixels), mask.to(depth.dtype).expand(b, 1, height, width)
+        return sample(depth.to(pixels.dtype), pixels), mask.to(pixels.dtype).expand(b, 1, height, width)
 
     return View(batch=view, undo=undo)
 
 
-def uniform(b: int, bounds: tuple[float, float], random: torch.Generator) -> Tensor:
-    return bounds[0] + (bounds[1] - bounds[0]) * torch.rand(b, 1, 1, 1, generator=random)
-
-
-def recolour(image: Image, config: AugmentConfig, random: torch.Generator) -> Image:
+def recolour(image: Image, config: AugmentConfig, draws: Draws) -> Image:
     """Brightness, contrast, saturation and hue of each image by its own random amounts."""
-    b = image.shape[0]
     if config.brightness != (1, 1):
-        image = image * uniform(b, config.brightness, random)
+        image = image * draws.uniform(config.brightness)
     if config.contrast != (1, 1):
         mean = luminance(image).mean((1, 2, 3), keepdim=True)
-        image = (image - mean) * uniform(b, config.contrast, random) + mean
+        image = (image - mean) * draws.uniform(config.contrast) + mean
     if config.saturation != (1, 1):
         grey = luminance(image)
-        image = (image - grey) * uniform(b, config.saturation, random) + grey
+        image = (image - grey) * draws.uniform(config.saturation) + grey
     if config.hue:
-        image = turn_hue(image, uniform(b, (-config.hue, config.hue), random))
+        image = turn_hue(image, draws.uniform((-config.hue, config.hue)))
     return image.clamp(0, 1)
 
 
@@ -151,52 +168,53 @@ def turn_hue(image: Image, turns: Float[Tensor, "b 1 1 1"]) -> Image:
     return torch.einsum("bij,bjhw->bihw", rows.to(image.dtype), image)
 
 
-def hide_points(sparse: Depth, config: AugmentConfig, random: torch.Generator) -> Depth:
+def hide_points(sparse: Depth, config: AugmentConfig, draws: Draws) -> Depth:
     """Hide a random share of the points, and of whole rows of them, from the network; value and validity go together."""
-    b, _, height, _ = sparse.shape
+    height, width = sparse.shape[-2:]
     if config.remove_points != (0, 0):
-        share = uniform(b, config.remove_points, random)
-        sparse = sparse * (torch.rand(sparse.shape, generator=random) >= share)
+        share = draws.uniform(config.remove_points)
+        sparse = sparse * (draws.rand(1, height, width) >= share)
     if config.remove_rows != (0, 0):
-        share = uniform(b, config.remove_rows, random)
-        sparse = sparse * (torch.rand(b, 1, height, 1, generator=random) >= share)
+        share = draws.uniform(config.remove_rows)
+        sparse = sparse * (draws.rand(1, height, 1) >= share)
     return sparse
 
 
-def hide_patches(image: Image, config: AugmentConfig, random: torch.Generator) -> Image:
+def hide_patches(image: Image, config: AugmentConfig, draws: Draws) -> Image:
     if config.remove_patches == (0, 0):
         return image
-    b, _, height, width = image.shape
-    seeds = (torch.rand(b, 1, height, width, generator=random) < uniform(b, config.remove_patches, random)).float()
+    height, width = image.shape[-2:]
+    seeds = (draws.rand(1, height, width) < draws.uniform(config.remove_patches)).float()
     return image * (1 - F.max_pool2d(seeds, 5, stride=1, padding=2))
 
 
 def random_motion(
-    batch: Batch, config: AugmentConfig, random: torch.Generator
+    batch: Batch, config: AugmentConfig, draws: Draws
 ) -> tuple[Float[Tensor, "b 3 3"] | None, Float[Tensor, "b 3 3"]]:
     """M (pixels of the batch -> pixels of the view) and the view's intrinsics; None if nothing moves.
 
     A flip mirrors the principal point (a mirrored world, focal lengths stay positive); a rotation leaves K as it is.
     """
-    b, (height, width), K = len(batch), batch.size, batch.intrinsics.clone()
-    M = torch.eye(3).repeat(b, 1, 1)
+    (height, width), K = batch.size, batch.intrinsics.clone()
+    eye = torch.eye(3).to(K).repeat(len(batch), 1, 1)
+    M = eye
     moved = False
     for flip, axis, side in ((config.flip_horizontal, 0, width), (config.flip_vertical, 1, height)):
         if flip:
-            on = torch.rand(b, generator=random) < 0.5
-            M[on] = mirror(axis, side) @ M[on]
-            K[on, axis, 2] = side - 1 - K[on, axis, 2]
+            on = draws.rand() < 0.5
+            M = torch.where(on[:, None, None], mirror(axis, side).to(M) @ M, M)
+            K[:, axis, 2] = torch.where(on, side - 1 - K[:, axis, 2], K[:, axis, 2])
             moved = True
     if config.resize != (1, 1):
-        scale = uniform(b, config.resize, random)[:, 0, 0, 0]
-        room = torch.tensor([width - 1.0, height - 1.0])[None] * (1 - scale[:, None])
-        shift = torch.rand(b, 2, generator=random) * room  # a smaller image anywhere inside, a larger one cut anywhere
-        S = torch.eye(3).repeat(b, 1, 1)
+        scale = draws.uniform(config.resize)[:, 0, 0, 0]
+        room = torch.tensor([width - 1.0, height - 1.0]).to(K) * (1 - scale[:, None])
+        shift = draws.rand(2) * room  # a smaller image anywhere inside, a larger one cut anywhere
+        S = eye.clone()
         S[:, 0, 0], S[:, 1, 1], S[:, :2, 2] = scale, scale, shift
         M, K, moved = S @ M, S @ K, True
     if config.rotation:
         M, moved = (
-            rotation(uniform(b, (-config.rotation, config.rotation), random)[:, 0, 0, 0], height, width) @ M,
+            rotation(draws.uniform((-config.rotation, config.rotation))[:, 0, 0, 0], height, width) @ M,
             True,
         )
     return (M if moved else None), K
@@ -228,8 +246,8 @@ def move_points(sparse: Depth, M: Float[Tensor, "b 3 3"]) -> Depth:
     target = move(M, height, width).round().long()
     x, y = target[:, 0], target[:, 1]
     ok = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (sparse[:, 0] > 0)
-    n = torch.arange(b)[:, None, None].expand_as(x)
+    n = torch.arange(b, device=x.device)[:, None, None].expand_as(x)
     flat = (n * height + y) * width + x
-    out = torch.full((b * height * width,), math.inf)
+    out = torch.full((b * height * width,), math.inf).to(sparse)
     out.scatter_reduce_(0, flat[ok], sparse[:, 0][ok], reduce="amin")
     return torch.where(out.isinf(), torch.zeros_like(out), out).reshape(sparse.shape)

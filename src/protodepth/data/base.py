@@ -4,7 +4,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from protodepth import distributed
 from protodepth.errors import DataError
 from protodepth.registry import Registry
-from protodepth.types import Batch, Float
+from protodepth.types import Batch, Float, Share
 
 logger = logging.getLogger("protodepth")
 
@@ -125,12 +126,13 @@ def collate(frames: Sequence[Frame], *, ground_truth: bool = False, domain: str 
 class _Indices(Sampler[list[int]]):
     """An endless, seeded stream of index batches: step n has the same frames whatever the number of workers or restarts."""
 
-    def __init__(self, length: int, batch_size: int, seed: int, start: int = 0, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, length: int, batch_size: int, seed: int, start: int = 0, share: Share | None = None) -> None:
         self.length, self.batch_size, self.seed, self.start = length, batch_size, seed, start
-        self.rank, self.world, self.ended = rank, world, False
+        self.share, self.rows = share, slice(None) if share is None else share.rows
+        self.ended = False
 
     def __iter__(self) -> Iterator[list[int]]:
-        total = self.batch_size * self.world
+        total = self.batch_size
         epoch, order = -1, np.empty(0, np.int64)
         step = self.start
         while not self.ended:
@@ -141,7 +143,7 @@ class _Indices(Sampler[list[int]]):
                     epoch = int(position // self.length)
                     order = np.random.default_rng((self.seed, epoch)).permutation(self.length)
                 chosen.append(int(order[position % self.length]))
-            yield chosen[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+            yield chosen[self.rows]
             step += 1
 
 
@@ -173,6 +175,11 @@ class Faults:
                 "  protodepth data check lists them all"
             )
         logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
+
+    def merge(self, found: dict[str, str]) -> None:
+        """Also count what another process met."""
+        for name, reason in found.items():
+            self.add(name, reason)
 
 
 def readable(data: FrameDataset, faults: Faults, numbers: Iterable[int] | None = None) -> Iterator[Frame]:
@@ -215,16 +222,18 @@ class _Forgiving(Dataset[tuple[Frame | None, tuple[Fault, ...]]]):
 class _Collator:
     """A picklable collate function: (batch, None where too many frames are bad, or what is wrong with it; faults)."""
 
-    def __init__(self, domain: str | None) -> None:
-        self.domain = domain
+    def __init__(self, domain: str | None, share: Share | None) -> None:
+        self.domain, self.share = domain, share
 
     def __call__(
         self, items: list[tuple[Frame | None, tuple[Fault, ...]]]
     ) -> tuple[Batch | DataError | None, tuple[Fault, ...]]:
         frames = [frame for frame, _ in items if frame is not None]
         faults = tuple(fault for _, met in items for fault in met)
+        if len(frames) < len(items):
+            return None, faults
         try:
-            return (collate(frames, domain=self.domain) if len(frames) == len(items) else None), faults
+            return replace(collate(frames, domain=self.domain), share=self.share), faults
         except DataError as error:  # handed over: what a worker raises arrives wrapped in its traceback
             return error, faults
 
@@ -238,7 +247,7 @@ class TrainingBatches(Iterator[Batch]):
         loader: DataLoader[Any] = DataLoader(
             _Forgiving(data),
             batch_sampler=sampler,
-            collate_fn=_Collator(domain),
+            collate_fn=_Collator(domain, sampler.share),
             num_workers=workers,
             multiprocessing_context="spawn" if workers else None,
         )
@@ -268,17 +277,24 @@ class TrainingBatches(Iterator[Batch]):
 
 
 def training_batches(
-    data: FrameDataset, batch_size: int, *, seed: int, start: int = 0, domain: str | None = None, workers: int = 0
+    data: FrameDataset,
+    batch_size: int,
+    *,
+    seed: int,
+    start: int = 0,
+    domain: str | None = None,
+    workers: int = 0,
+    turn: int = 0,
 ) -> TrainingBatches:
-    """Endless training batches without ground truth, the same for any number of workers and for a resumed run."""
+    """Endless training batches without ground truth, the same for any number of workers and for a resumed run.
+
+    Where several processes learn together each reads its rows of the same batches.  ``turn`` says which of them gets the first row, so
+    that the short batches of several sources do not all fall to one.
+    """
     if len(data) == 0:
         raise DataError(f"domain {domain!r} has no training frames")
-    rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _distributed() else (0, 1)
-    return TrainingBatches(data, _Indices(len(data), batch_size, seed, start, rank, world), domain, workers)
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    share = distributed.share_of(batch_size, turn)
+    return TrainingBatches(data, _Indices(len(data), batch_size, seed, start, share), domain, workers)
 
 
 @dataclass(frozen=True, slots=True)

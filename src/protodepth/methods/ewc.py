@@ -135,7 +135,12 @@ class EWC(Finetune):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         super().load_state(state)
-        self.fisher, self.anchor = part(state, "fisher."), part(state, "anchor.")
+        self.fisher, self.anchor = self.stored(state, "fisher."), self.stored(state, "anchor.")
+
+    def stored(self, state: dict[str, Tensor], prefix: str) -> Weights:
+        """Tensors of a file, where the network is."""
+        device = next(self.backbone.parameters()).device
+        return {name: t.to(device) for name, t in part(state, prefix).items()}
 
     def record(self) -> dict[str, Any]:
         flat = [t.flatten() for t in self.fisher.values()]

@@ -62,10 +62,12 @@ class Joint(Finetune):
         return steps * (self.config.stages or len(self.domains))
 
     def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Step]:
-        size = self.config.sub_batch or max(1, len(next(iter(loader))) // len(self.domains))
-        return zip(
-            *(training_batches(d.train, size, seed=seed, start=start, domain=d.name) for d in self.domains), strict=True
+        size = self.config.sub_batch or max(1, next(iter(loader)).total // len(self.domains))
+        streams = (
+            training_batches(d.train, size, seed=seed, start=start, domain=d.name, turn=n)
+            for n, d in enumerate(self.domains)
         )
+        return zip(*streams, strict=True)
 
     def end_domain(self, domain: Domain) -> None:
         self.trains = self.trains and not self.begun

@@ -87,17 +87,19 @@ class Replay(Finetune):
     def _mixed(self, loader: Iterable[Batch], start: int, seed: int) -> Iterator[Step]:
         streams: list[Iterator[Batch]] = []
         for step, batch in enumerate(loader, start):
-            old = len(batch) // 2 if self.config.fixed_batch else max(1, len(batch) // len(self.buffers))
+            old = batch.total // 2 if self.config.fixed_batch else max(1, batch.total // len(self.buffers))
             if old == 0:
                 raise ConfigError("fixed_batch needs a batch size of at least 2: one new frame and one from a buffer")
             if not streams:
                 streams = [
-                    training_batches(frames, old, seed=seed, start=start, domain=name)
-                    for name, frames in self.buffers.items()
+                    training_batches(
+                        frames, old, seed=seed, start=start, domain=name, turn=1 if self.config.fixed_batch else n
+                    )
+                    for n, (name, frames) in enumerate(self.buffers.items())
                 ]
             replayed = tuple(next(stream) for stream in streams)
             if self.config.fixed_batch:
-                yield batch[: len(batch) - old], replayed[step % len(replayed)]
+                yield batch.head(batch.total - old), replayed[step % len(replayed)]
             else:
                 yield batch, *replayed
 
@@ -112,7 +114,9 @@ class Replay(Finetune):
         super().load_state(state)
         self.buffers = {}
         kept = part(state, "buffer.")
-        for key in dict.fromkeys(sorted(name.rsplit(".", 1)[0] for name in kept)):
+        for key in dict.fromkeys(
+            name.rsplit(".", 1)[0] for name in kept
+        ):  # in the order of the domains, as it was saved
             self.buffers.setdefault(key.rsplit(".", 1)[0], []).append(unpack(part(kept, key + ".")))
 
     def record(self) -> dict[str, Any]:

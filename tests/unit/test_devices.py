@@ -1,0 +1,82 @@
+"""Learning and judging on a device that is not the CPU: every tensor is where the network is, and the numbers are the same.
+
+No GPU is needed: see elsewhere.py.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import two_processes
+from elsewhere import another_device, away, move
+
+from conftest import random_batch
+from protodepth.data.augment import AugmentConfig, augment, crop, generator
+from protodepth.data.base import Domain
+from protodepth.losses import Objective, ObjectiveConfig
+from protodepth.methods.base import Method, build, methods
+from protodepth.model import ProtoDepth
+from protodepth.protocol import run_sequence
+from protodepth.training import Schedule, fit
+
+ALL = AugmentConfig(
+    brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=0.1, flip_horizontal=True, flip_vertical=True, rotation=10.0,
+    resize=(0.6, 1.1), crop=(24, 40), remove_points=(0.0, 0.5), remove_rows=(0.0, 0.5), remove_patches=(0.001, 0.01),
+)  # fmt: skip
+SCHEDULE = Schedule(steps=2, batch_size=2, rate=1e-3, augment=ALL)
+
+
+@pytest.fixture(scope="module")
+def places() -> list[Domain]:
+    return two_processes.domains()[:2]
+
+
+def make(name: str, model: ProtoDepth) -> Method:
+    objective = Objective(ObjectiveConfig(reduction="relative"), pose=model.pose, max_depth=100.0)
+    kind, settings = methods.get(name).Config, two_processes.SETTINGS.get(name, {})
+    return build(name, model, objective, kind(**settings) if kind and name != "protodepth" else None)
+
+
+def learn(method: Method, places: list[Domain]) -> dict[str, Any]:
+    result = run_sequence(method, places, lambda m, d, each: fit(m, d, SCHEDULE, seed=1, each_step=each))
+    return {"incremental": result.incremental.to_json(), "agnostic": result.agnostic.to_json()}
+
+
+def test_the_other_device_refuses_tensors_of_the_cpu() -> None:
+    with another_device() as device:
+        there = torch.ones(3).to(device)
+        assert away(there)
+        assert there.device == device
+        with pytest.raises(RuntimeError, match="another device meet"):
+            _ = there + torch.ones(3)
+        with pytest.raises(TypeError, match="cpu"):
+            there.numpy()
+        assert (2 * there + torch.arange(3, device=device)).cpu().tolist() == [2, 3, 4]
+
+
+def test_augmentation_draws_the_same_numbers_on_any_device() -> None:
+    batch = random_batch(3)
+    here = augment(crop(batch, ALL, generator(1, 2)), ALL, generator(1, 2))
+    with another_device() as device:
+        view = augment(crop(batch.to(device), ALL, generator(1, 2)), ALL, generator(1, 2))
+        assert all(away(t) for t in (view.batch.image, view.batch.sparse_depth, view.batch.intrinsics))
+        depth, mask = view.undo(view.batch.sparse_depth)
+        found = [t.cpu() for t in (view.batch.image, view.batch.sparse_depth, view.batch.intrinsics, depth, mask)]
+    expected = [here.batch.image, here.batch.sparse_depth, here.batch.intrinsics, *here.undo(here.batch.sparse_depth)]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*no-op")
+@pytest.mark.parametrize("name", ["protodepth", "ewc", "lwf", "cmp", "l2p"])
+def test_a_method_learns_and_is_judged_where_its_network_is(name: str, places: list[Domain]) -> None:
+    start = two_processes.start(name, places)
+    expected = learn(make(name, copy.deepcopy(start)), places)
+    move(start)
+    with another_device():
+        method = make(name, start)
+        assert learn(method, places) == expected
+        assert all(away(p) for p in method.backbone.parameters())
+        method.load_state({key: tensor.cpu() for key, tensor in method.state().items()})  # as from a file
+        method.begin_domain(places[1], lambda m, d: None)
+        fit(method, places[1], SCHEDULE, seed=1)
