@@ -110,10 +110,10 @@ class RerunFile:
         text = f"{name}: {prediction.domain}{', unlike every known domain' if prediction.unknown else ''}"
         self._log("domain", self.rerun.TextLog(text, level=level))
 
-    def add_step(self, step: int, record: Mapping[str, float]) -> None:
+    def add_step(self, step: int, record: Mapping[str, float | str]) -> None:
         """Numbers of one training step, as ``training/<name>`` over the timeline ``step``."""
         self._stream.set_time("step", sequence=step)
-        self._scalars({f"training/{name}": value for name, value in record.items()})
+        self._scalars({f"training/{name}": v for name, v in record.items() if not isinstance(v, str)})
 
     def _scalars(self, series: Mapping[str, float]) -> None:
         for entity, value in series.items():
