@@ -40,6 +40,8 @@ def test_every_fault_is_reported_at_once_with_its_frame(tmp_path: Path) -> None:
     frames.write_image(tmp_path / "image" / "9.png", SHOTS[8].image)
     frames.write_image(tmp_path / "image" / "10.png", SHOTS[8].image)
     frames.write_depth(tmp_path / "sparse" / "77.png", np.ones((40, 56)), "mm")
+    frames.write_image(tmp_path / "image" / "20.png", SHOTS[20].image[:30])
+    frames.write_depth(tmp_path / "sparse" / "20.png", thin(SHOTS[20].depth)[:30], "mm")
     report = check(tmp_path)
     found = {(f.kind, f.where) for f in report.faults}
     assert {
@@ -50,7 +52,8 @@ def test_every_fault_is_reported_at_once_with_its_frame(tmp_path: Path) -> None:
         ("unpaired", "5"),
         ("nan", "6"),
         ("static", "9"),
-        ("unpaired", "77.png"),
+        ("unpaired", "77"),
+        ("size", "20"),
     } == found
     assert not report.ok
 

@@ -131,7 +131,7 @@ def test_many_bad_frames_stop_with_the_reasons(tmp_path: Path) -> None:
     write_recording(tmp_path, SHOTS)
     for i in (2, 9):
         (tmp_path / "sparse" / f"{i}.png").unlink()
-    with pytest.raises(DataError, match=r"(?s)2 of 24 frames cannot be used.*2: has no depth map"):
+    with pytest.raises(DataError, match=r"(?s)2 of 24 frames cannot be used.*2: 2.png has no depth map"):
         load_recording(tmp_path, depth_unit="mm")
 
 

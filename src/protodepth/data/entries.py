@@ -3,7 +3,7 @@
 An entry names files, not pixels, so that a dataset of 100,000 frames costs a memory-mapped text file and one array
 of offsets.  Keys: ``id``, ``image`` (a picture; with ``"triplet": true`` three frames side by side), ``neighbours``
 (pictures), ``poses`` (16 numbers each, g_{tau t}), ``K`` (9 numbers, for the frame after resize and crop), ``sparse``
-or ``dense`` (depth; dense is thinned by the sampler), ``truth``, ``crop`` (top, left, height, width; else the reader's).
+or ``dense`` (depth; dense is thinned by the sampler), ``truth``, ``fault`` (why the frame cannot be read), ``crop`` (top, left, height, width; else the reader's).
 A reference ``file#inside`` lies in a container file (.sens, .mat, .parquet) that the dataset knows how to open; ``@/file``
 is a derived file beside the manifest.
 """
@@ -137,6 +137,8 @@ class FrameReader:
         }
 
     def __call__(self, entry: Entry) -> Frame:
+        if "fault" in entry:  # found while the entry was made
+            raise DataError(entry["fault"])
         if "crop" in entry:
             top, left, height, width = entry["crop"]
             return replace(self, crop=(top, left, height, width))({k: v for k, v in entry.items() if k != "crop"})
@@ -154,6 +156,8 @@ class FrameReader:
 
     def file_fault(self, entry: Entry) -> str | None:
         """Why a file of the entry is certainly missing or cut off, from the last bytes of each alone, or None."""
+        if "fault" in entry:
+            return entry["fault"]
         refs = [*(entry[key] for key in ("image", "sparse", "dense", "truth") if entry.get(key))]
         for ref in dict.fromkeys([*refs, *entry.get("neighbours", ())]):
             path, inside = self._locate(ref)

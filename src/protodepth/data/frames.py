@@ -29,6 +29,11 @@ DEPTH_SUFFIXES = (".png", ".npy", ".exr", ".pgm", ".tif", ".tiff")
 ARRAY_SUFFIXES = (".npy", ".exr")  # not pictures; fractions in them are metres
 _FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "TIFF")  # Pillow knows many more; files come from strangers
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")
+_DEEP = "{name} is a {mode} picture, expected 8-bit colour: is it a depth map?"
+_SHALLOW = (
+    "{path} is an 8-bit {mode} picture: depth needs 16 bits.  "
+    "Export it as 16-bit PNG (value/256 or millimetres) or as .npy in metres"
+)
 
 
 def unit_scale(unit: str) -> float:
@@ -66,7 +71,7 @@ def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
 def rgb_array(picture: Picture.Image, name: str) -> np.ndarray:
     """Height x width x 3, uint8, of an 8-bit colour or grey picture."""
     if picture.mode in _DEEP_MODES:
-        raise DataError(f"{name} is a {picture.mode} picture, expected 8-bit colour: is it a depth map?")
+        raise DataError(_DEEP.format(name=name, mode=picture.mode))
     return np.array(picture.convert("RGB"))  # a copy: Pillow's own buffer is read-only
 
 
@@ -77,9 +82,22 @@ def read_image(path: Path) -> np.ndarray:
 
 def image_size(path: Path) -> tuple[int, int]:
     """(height, width) from the header alone."""
+    return header(path)[0]
+
+
+def header_fault(path: Path, *, depth: bool) -> str | None:
+    """Why a picture cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
+    mode = header(path)[1]
+    if depth and mode not in _DEEP_MODES:
+        return _SHALLOW.format(path=path, mode=mode)
+    return _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
+
+
+def header(path: Path) -> tuple[tuple[int, int], str]:
+    """((height, width), Pillow's mode) without decoding."""
     try:
         with Picture.open(path, formats=_FORMATS) as picture:
-            return picture.height, picture.width
+            return (picture.height, picture.width), picture.mode
     except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
         raise DataError(f"{path} cannot be opened as a picture ({error})") from None
 
@@ -104,10 +122,7 @@ def raw_depth(path: Path) -> np.ndarray:
         return read_exr(path)
     picture = open_picture(path)
     if picture.mode not in _DEEP_MODES:
-        raise DataError(
-            f"{path} is an 8-bit {picture.mode} picture: depth needs 16 bits.  "
-            "Export it as 16-bit PNG (value/256 or millimetres) or as .npy in metres"
-        )
+        raise DataError(_SHALLOW.format(path=path, mode=picture.mode))
     return np.asarray(picture)
 
 

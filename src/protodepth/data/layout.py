@@ -2,6 +2,7 @@
 
 import logging
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -102,10 +103,16 @@ class Layout:
     intrinsics: dict[str, Path] | np.ndarray  # one file per frame, or one matrix for all
     poses: np.ndarray | None  # n 4 4, camera-to-world, NaN where lost
     faults: dict[str, str] = field(default_factory=dict)  # id -> why the frame is not used
+    intrinsics_file: Path | None = None  # of the one matrix for all
 
     def calibration(self, frame: str) -> np.ndarray:
         K = self.intrinsics
         return K if isinstance(K, np.ndarray) else cameras.read_intrinsics(K[frame])
+
+    def calibration_file(self, frame: str) -> str:
+        """What a message calls the intrinsics of a frame."""
+        path = self.intrinsics_file if isinstance(self.intrinsics, np.ndarray) else self.intrinsics[frame]
+        return str(path or "intrinsics")
 
 
 def read_layout_poses(path: Path, ids: Sequence[str], convention: str) -> np.ndarray:
@@ -116,7 +123,7 @@ def read_layout_poses(path: Path, ids: Sequence[str], convention: str) -> np.nda
     return poses @ np.diag([1.0, -1.0, -1.0, 1.0]) if convention == "opengl" else poses
 
 
-def find_layout(folder: Path, settings: Settings) -> Layout:
+def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) -> Layout:
     """Look at the folder's names, intrinsics and poses; read no pixels."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: a recording has image/, sparse/ or depth/, and intrinsics.txt")
@@ -128,11 +135,12 @@ def find_layout(folder: Path, settings: Settings) -> Layout:
     if not sparse and not dense:
         raise DataError(f"{folder} has neither {settings.sparse}/<id>.png (or .npy) nor {settings.depth}/ (dense)")
     poses = folder / (settings.poses or "poses.txt")
-    if settings.poses and not poses.exists():
+    if with_poses and settings.poses and not poses.exists():
         raise DataError(f"{poses} does not exist, but recording.toml names it")
     truths = _files(folder, settings.ground_truth, frames.DEPTH_SUFFIXES)
     if sparse and dense and not truths:
         truths = dense  # both there: the dense map is what sparse points can be judged with
+    intrinsics, source = _find_intrinsics(folder, settings.intrinsics)
     return Layout(
         root=folder,
         ids=tuple(images),
@@ -140,8 +148,11 @@ def find_layout(folder: Path, settings: Settings) -> Layout:
         depths=sparse or dense,
         dense=not sparse,
         truths=truths,
-        intrinsics=_find_intrinsics(folder, settings.intrinsics),
-        poses=read_layout_poses(poses, tuple(images), settings.pose_convention) if poses.exists() else None,
+        intrinsics=intrinsics,
+        intrinsics_file=source,
+        poses=read_layout_poses(poses, tuple(images), settings.pose_convention)
+        if with_poses and poses.exists()
+        else None,
     )
 
 
@@ -149,44 +160,67 @@ def _files(folder: Path, name: str, suffixes: Sequence[str]) -> dict[str, Path]:
     return frames.files_by_id(folder / name, suffixes) if (folder / name).is_dir() else {}
 
 
-def _find_intrinsics(folder: Path, name: str | None) -> dict[str, Path] | np.ndarray:
+def _find_intrinsics(folder: Path, name: str | None) -> tuple[dict[str, Path] | np.ndarray, Path]:
     names = [name] if name else [f"intrinsics{s}" for s in cameras.INTRINSICS_SUFFIXES]
     names += [] if name else ["camera_info.yaml", "camera_info.yml", "intrinsics"]
     for candidate in names:
         path = folder / candidate
         if path.is_file():
-            return cameras.read_intrinsics(path)
+            return cameras.read_intrinsics(path), path
         if path.is_dir():
-            return frames.files_by_id(path, cameras.INTRINSICS_SUFFIXES)
+            return frames.files_by_id(path, cameras.INTRINSICS_SUFFIXES), path
     raise DataError(
         f"{folder} has no intrinsics ({', '.join(names)}): write intrinsics.txt with the 3x3 matrix or fx, fy, cx, cy "
         "in pixels of the stored images"
     )
 
 
-def frame_fault(layout: Layout, frame: str) -> str | None:
-    """Why a frame cannot be used, from headers and last bytes alone."""
-    paths = [layout.images[frame], layout.depths.get(frame), layout.truths.get(frame)]
-    if paths[1] is None:
-        return "has no depth map"
+Size = tuple[int, int]
+
+
+def frame_fault(layout: Layout, frame: str) -> tuple[str | None, Size | None]:
+    """(why a frame cannot be used, its size), from headers and last bytes alone."""
+    image, depth, truth = layout.images[frame], layout.depths.get(frame), layout.truths.get(frame)
+    if depth is None:
+        return f"{image.name} has no depth map of its name", None
     if isinstance(layout.intrinsics, dict) and frame not in layout.intrinsics:
-        return "has no intrinsics"
-    for path in paths:
-        problem = frames.broken_tail(path) if path is not None else None
+        return f"{image.name} has no intrinsics of its name", None
+    maps = [path for path in (depth, truth) if path is not None]
+    for path in (image, *maps):
+        problem = frames.broken_tail(path)
         if problem:
-            return f"{path.name if path else ''} {problem}"
+            return f"{path} {problem}", None
+    pictures = [path for path in maps if path.suffix.lower() not in frames.ARRAY_SUFFIXES]
     try:
-        sizes = {frames.image_size(p) for p in paths if p is not None and p.suffix.lower() not in frames.ARRAY_SUFFIXES}
+        size = frames.image_size(image)
+        wrong = [frames.header_fault(image, depth=False), *(frames.header_fault(path, depth=True) for path in pictures)]
+        sizes = {path: frames.image_size(path) for path in pictures}
     except DataError as error:
-        return str(error)
-    return None if len(sizes) == 1 else f"image and depth differ in size: {sorted(sizes)}"
+        return str(error), None
+    odd = next((p for p in pictures if sizes[p] != size), None)
+    wrong.append(f"{odd} is {_text(sizes[odd])}, its image {_text(size)}" if odd else None)
+    return next((why for why in wrong if why), None), size
+
+
+def _text(size: Size) -> str:
+    return f"{size[1]}x{size[0]}"
+
+
+def odd_sizes(sizes: dict[str, Size]) -> dict[str, str]:
+    """Frames that have another size than most: batches need one."""
+    if not sizes:
+        return {}
+    usual = Counter(sizes.values()).most_common(1)[0][0]
+    return {i: f"the image is {_text(s)}, most are {_text(usual)}" for i, s in sizes.items() if s != usual}
 
 
 def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
     """The layout with every unusable frame named; more than 5 % of them, besides those excluded, stops."""
+    wanted = [i for i in layout.ids if i not in exclude]
     with ThreadPoolExecutor(8) as pool:
-        found = zip(layout.ids, pool.map(partial(frame_fault, layout), layout.ids), strict=True)
-        faults = {frame: why for frame, why in found if why and frame not in exclude}
+        found = dict(zip(wanted, pool.map(partial(frame_fault, layout), wanted), strict=True))
+    faults = {frame: why for frame, (why, _) in found.items() if why}
+    faults |= odd_sizes({frame: size for frame, (why, size) in found.items() if size and not why})
     if len(faults) > MAX_BAD * len(layout.ids):
         some = "\n  ".join(f"{frame}: {why}" for frame, why in list(faults.items())[:5])
         raise DataError(

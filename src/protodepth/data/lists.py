@@ -19,7 +19,7 @@ A list ends at its first empty line, as the published readers have it.  Paths of
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -122,22 +122,46 @@ def remapped(path: str, remap: dict[str, str]) -> str:
 
 
 def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
-    """One entry a line.  If the first picture is three times as wide as its depth map, all hold three frames side by side."""
-    calibrations: dict[str, list[float]] = {}
-    first = [remapped(part.columns[c][0], remap) for c in ("image", "sparse_depth") if part.columns[c]]
-    triplet = bool(first) and _is_triplet(base / first[0], base / first[1])
-    for i in range(len(part.columns["image"])):
-        row = {column: remapped(rows[i], remap) for column, rows in part.columns.items()}
-        K = row["intrinsics"]
+    """One entry a line.  If the first readable picture is three times as wide as its depth map, all hold three frames side by side."""
+
+    def row(index: int) -> dict[str, str]:
+        return {column: remapped(lines[index], remap) for column, lines in part.columns.items()}
+
+    count = len(part.columns["image"])
+    triplet = _has_triplets(base, map(row, range(count)))
+    calibrations: dict[str, list[float] | str] = {}
+    for number, line in enumerate(map(row, range(count)), 1):
+        K = line["intrinsics"]
         if K not in calibrations:
-            calibrations[K] = cameras.read_intrinsics(base / K).ravel().tolist()
-        entry: Entry = {"id": row["sparse_depth"], "image": row["image"], "K": calibrations[K]}
-        entry["sparse"] = row["sparse_depth"]
-        if "ground_truth" in row:
-            entry["truth"] = row["ground_truth"]
+            calibrations[K] = _calibration(base / K)
+        entry: Entry = {"id": line["sparse_depth"], "image": line["image"], "sparse": line["sparse_depth"]}
+        found = calibrations[K]
+        if isinstance(found, str):
+            entry["fault"] = f"{part.files['intrinsics']}, line {number}: {found}"
+        else:
+            entry["K"] = found
+        if "ground_truth" in line:
+            entry["truth"] = line["ground_truth"]
         if triplet:
             entry["triplet"] = True
         yield entry
+
+
+def _calibration(path: Path) -> list[float] | str:
+    """Nine numbers, or why there are none: one bad file is one bad frame, not the end of the list."""
+    try:
+        return cameras.read_intrinsics(path).ravel().tolist()
+    except DataError as error:
+        return str(error)
+
+
+def _has_triplets(base: Path, rows: Iterable[dict[str, str]]) -> bool:
+    """As the first frame that can be opened has it."""
+    for row in rows:
+        image, depth = base / row["image"], base / row["sparse_depth"]
+        if not any(frames.broken_tail(path) for path in (image, depth)):
+            return _is_triplet(image, depth)
+    return False
 
 
 def _is_triplet(image: Path, depth: Path) -> bool:

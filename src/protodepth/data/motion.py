@@ -142,6 +142,23 @@ def pose_readings(pairs: Sequence[Pair], scale: float) -> dict[str, float]:
     }
 
 
+Move = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # image, neighbour, depth, g_{tau t}, K
+
+
+def move_readings(moves: Sequence[Move]) -> dict[str, float]:
+    """Warp error of relative poses as given, turned round, with y and z negated (OpenGL), and without motion."""
+    flip = np.diag([1.0, -1.0, -1.0, 1.0])
+    readings: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "as given": lambda g: g,
+        "turned round": inverse,
+        "as opengl": lambda g: flip @ g @ flip,
+        "left out (no motion)": lambda g: np.eye(4),
+    }
+    if not moves:
+        return {}
+    return {name: _median([warp_error(i, n, d, f(g), K) for i, n, d, g, K in moves]) for name, f in readings.items()}
+
+
 def _median(values: Sequence[float]) -> float:
     finite = [v for v in values if np.isfinite(v)]
     return float(np.median(finite)) if finite else float("inf")

@@ -60,6 +60,8 @@ class Recording:
         """Decide what the settings leave open: bad frames, unit, sampler, stride, frames that stand still."""
         layout = find_faults(layout, settings.exclude)
         usable = [i for i in layout.ids if i not in layout.faults]
+        if not usable:
+            raise DataError(f"{layout.root}: every frame is excluded: look at exclude in recording.toml")
         _check_calibration(layout, usable[0])
         summary = frames.summarise([layout.depths[i] for i in some_of(usable, 8)])
         layout, notes = _sparse_or_dense(layout, settings, summary.density)
@@ -169,7 +171,7 @@ def _entry(layout: Layout, frame: str) -> Entry:
 def _check_calibration(layout: Layout, frame: str) -> None:
     fault = cameras.intrinsics_fault(layout.calibration(frame), frames.image_size(layout.images[frame]))
     if fault:
-        raise DataError(f"{layout.root}: intrinsics: {fault}")
+        raise DataError(f"{layout.calibration_file(frame)}: {fault}")
 
 
 def _sparse_or_dense(layout: Layout, settings: Settings, density: float) -> tuple[Layout, list[str]]:

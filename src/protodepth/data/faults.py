@@ -1,0 +1,97 @@
+"""What can be wrong with data, where, and what to do about it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+ADVICE = {
+    "layout": "see docs/own_data.md for the folders of a recording",
+    "lists": "make the four lists again from one loop; a list ends at its first empty line",
+    "missing": "copy the file there, or prepare the data again without it",
+    "unpaired": "every image needs a depth map with the same name",
+    "truncated": "copy the file again",
+    "8-bit depth": "export depth as 16-bit PNG or .npy; 256 levels cannot hold it",
+    "size": "project or export depth at the image's size",
+    "empty": "the map has no point: is the projection right, is the sensor on?",
+    "nan": "NaN and infinity count as no point",
+    "negative": "depth must be metres along the view, 0 = no point",
+    "intrinsics": "give K in pixels of the stored images",
+    "unit": "declare depth_unit in recording.toml",
+    "static": "left out of training: no parallax",
+    "pose": "poses must be camera-to-world with x right, y down, z forward, in metres",
+    "unreadable": "see the message",
+}
+HARMLESS = ("static", "nan")
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong, where, and what ``--fix`` would write into recording.toml for it."""
+
+    kind: str  # a key of ADVICE
+    where: str
+    message: str
+    fix: tuple[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """All faults of a dataset."""
+
+    path: str
+    frames: int
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """No fault besides those that are dealt with by themselves (NaN, static frames)."""
+        return all(f.kind in HARMLESS for f in self.faults)
+
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(f.kind for f in self.faults))
+
+    def text(self, limit: int = 5) -> str:
+        """A readable report: counts by kind, the first places of each, the advice."""
+        lines = [
+            f"{self.path}: {self.frames} frames read, {len(self.faults)} faults" + ("" if self.faults else ": all good")
+        ]
+        for kind, count in self.counts().items():
+            lines.append(f"  {kind}: {count}  ({ADVICE[kind]})")
+            places = [f for f in self.faults if f.kind == kind]
+            lines += [f"    {f.where}: {f.message}" for f in places[:limit]]
+            lines += [f"    ... and {count - limit} more"] if count > limit else []
+        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  fixed: {text}" for text in self.fixed]
+        if not self.fixed and any(f.fix for f in self.faults):
+            lines.append(
+                "  --fix would write into recording.toml: "
+                + ", ".join(sorted({f.fix[0] for f in self.faults if f.fix}))
+            )
+        return "\n".join(lines)
+
+
+def kind_of(message: str) -> str:
+    """The kind of a fault from the message of the error that reading raised."""
+    words = {
+        "depth needs 16 bits": "8-bit depth",
+        "truncated": "truncated",
+        "its image": "size",
+        "negative": "negative",
+    }
+    words |= {"not divisible by 3": "size", "does not exist": "missing"}
+    return next((kind for word, kind in words.items() if word in message), "unreadable")
+
+
+def in_threads(
+    work: Callable[[Any], list[Fault]], items: Sequence[Any], what: str, progress: Progress | None
+) -> Iterator[list[Fault]]:
+    with ThreadPoolExecutor(4) as pool:
+        for n, found in enumerate(pool.map(work, items), 1):
+            if progress:
+                progress(f"checking {what}", n, len(items))
+            yield found
