@@ -47,18 +47,22 @@ class Adapt:
     """Only check the data and say how long it would take."""
     force: bool = False
     """Write the model even if adapting did not help."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
     rerun: Path | None = None
     """Also write a Rerun recording, FILE.rrd (extra: viz): losses, and held-out frames before and after."""
 
     def run(self) -> None:
+        from protodepth import distributed
         from protodepth.adaptation import adapt, estimate
         from protodepth.checkpoint import check_replaceable
         from protodepth.commands.options import keep_notes, load_model
         from protodepth.errors import DomainError
         from protodepth.progress import Reporter
 
+        distributed.alone("adapt")
         check_replaceable(self.out)  # before the training, not after it
-        model, config = load_model(self.model), self.config()
+        model, config = load_model(self.model, self.device), self.config()
         options: dict[str, Any] = {"depth_unit": self.depth_unit, "sampler": self.sample}
         options = {key: value for key, value in options.items() if value is not None}
         if self.dry_run:
@@ -66,7 +70,7 @@ class Adapt:
             return
         with self.recording(model, options) as watch, Reporter().bar(f"learning {self.name}", self.steps) as advance:
 
-            def log(step: int, record: dict[str, float]) -> None:
+            def log(step: int, record: dict[str, Any]) -> None:
                 advance(step)
                 watch(step, record)
 

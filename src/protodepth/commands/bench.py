@@ -60,6 +60,8 @@ class Bench:
     """foundation: median scaling at the sparse points or at ground truth."""
     images: Path | None = None
     """foundation: write the test images there, for the outside model, and stop."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
     dry_run: bool = False
     """Print the cells and whether they are done, and stop."""
 
@@ -73,6 +75,7 @@ class Bench:
         self.start(names)
 
     def start(self, names: tuple[str, ...]) -> None:
+        from protodepth import distributed
         from protodepth.experiments.bench import bench, overview, write_images
         from protodepth.experiments.catalogue import EXPERIMENTS
         from protodepth.launch import command_line
@@ -84,7 +87,8 @@ class Bench:
         elif self.dry_run:
             print("\n".join(overview(names, self.out, options)))
         else:
-            paths = bench(names, self.out, options, reporter=Reporter(), command=command_line())
+            device = distributed.device(self.device)
+            paths = bench(names, self.out, options, reporter=Reporter(), command=command_line(), device=device)
             print_findings(paths[2])
             print(f"wrote {', '.join(str(p) for p in paths)}")
 

@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protodepth.data.base import Domain
+    from protodepth.protocol import Evaluation
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Errors of a model on data with ground truth: MAE and RMSE in mm, iMAE and iRMSE in 1/km."""
+    """Errors of a model on data with ground truth: MAE and RMSE in mm, iMAE and iRMSE in 1/km.
+
+    Several processes share the frames: torchrun --nproc_per_node=2 -m protodepth evaluate ...
+    """
 
     data: str
     """worlds:street, kitti:/path, lists:/path/lists.toml, or the folder of a recording."""
@@ -20,25 +28,35 @@ class Evaluate:
     """train, val or test."""
     out: Path | None = None
     """JSON file for the errors of every image."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 
     def run(self) -> None:
-        from protodepth.checkpoint import write_json
+        from protodepth import distributed
         from protodepth.commands.options import load_model
         from protodepth.data.open import open_domain
         from protodepth.errors import ConfigError, UnknownNameError
-        from protodepth.metrics import METRICS, UNITS
         from protodepth.protocol import evaluate
 
         if self.split not in ("train", "val", "test"):
             raise UnknownNameError("split", self.split, ("train", "val", "test"))
         if self.agnostic and self.domain is not None:
             raise ConfigError("--agnostic and --domain contradict each other: give one")
-        model = load_model(self.model)
-        data = open_domain(self.data)
-        use = None if self.agnostic else self.domain or (data.name if data.name in model.domains else "base")
-        if use not in (None, "base"):
-            model.domain(str(use))
-        result = evaluate(lambda b: model.predict_batch(b, use), data.split(self.split), data.rules)
+        with distributed.together(self.device) as device:
+            model = load_model(self.model, str(device))
+            data = open_domain(self.data)
+            use = None if self.agnostic else self.domain or (data.name if data.name in model.domains else "base")
+            if use not in (None, "base"):
+                model.domain(str(use))
+            result = evaluate(lambda b: model.predict_batch(b, use), data.split(self.split), data.rules)
+            if distributed.leads():
+                self.show(data, use, result)
+
+    def show(self, data: "Domain", use: str | None, result: "Evaluation") -> None:
+        """Print the errors, and write those of every image."""
+        from protodepth.checkpoint import write_json
+        from protodepth.metrics import METRICS, UNITS
+
         print(
             f"{data.name} {self.split}: {len(result.images)} frames, {'chosen by descriptor' if use is None else f'domain {use}'}"
         )

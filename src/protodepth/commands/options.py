@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
 
 
-def load_model(source: str) -> "ProtoDepth":
-    """A model folder, a bundled name, or a run folder with a model inside."""
+def load_model(source: str, device: str | None = "cpu") -> "ProtoDepth":
+    """A model folder, a bundled name, or a run folder with a model inside; None = on a GPU if there is one."""
+    from protodepth import distributed
     from protodepth.model import ProtoDepth
 
-    return ProtoDepth.from_pretrained(model_folder(source))
+    place = distributed.device(device)
+    return ProtoDepth.from_pretrained(model_folder(source)).to(place)
 
 
 def model_folder(source: str) -> Path:

@@ -54,6 +54,8 @@ class Predict:
     """Frames of one size that are completed together."""
     engine: Literal["torch", "onnx", "openvino"] = "torch"
     """What computes: PyTorch, or a graph exported on first need (extra: export)."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
     rerun: Path | None = None
     """Also write all frames as a Rerun recording, FILE.rrd (extra: viz)."""
 
@@ -63,7 +65,7 @@ class Predict:
         from protodepth.inference import Output, complete
         from protodepth.progress import Reporter
 
-        model = load_model(self.model)
+        model = load_model(self.model, self.device if self.engine == "torch" else "cpu")
         if self.domain not in (None, "base"):
             model.domain(str(self.domain))
         predict, source = self.predictor(model), self.source(model.backbone.depth_range)
@@ -107,6 +109,10 @@ class Predict:
         rule = Rule(selection=self.selection, unknown=self.unknown)
         if self.engine == "torch":
             return lambda batch: model.predict_batch(batch, self.domain, rule)
+        if self.device not in (None, "cpu"):
+            raise ConfigError(
+                f"--device {self.device} is for --engine torch: a graph for {self.engine} runs on the CPU"
+            )
         if rule != Rule():
             raise ConfigError(
                 f"--selection and --unknown need --engine torch: a graph for {self.engine} has no statistics"

@@ -35,9 +35,11 @@ class Tune:
     """Preset of kbnet, voiced, fusionnet and uformer."""
     base: tuple[str, ...] = ()
     """Models to start from, as kbnet=FOLDER."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 
     def run(self) -> None:
-        from protodepth import recipes
+        from protodepth import distributed, recipes
         from protodepth.commands.bench import pairs, positive, words
         from protodepth.commands.options import parse_size
         from protodepth.errors import UnknownNameError
@@ -60,6 +62,8 @@ class Tune:
             preset=self.preset,
             bases=pairs(self.base),
         )
-        for (sequence, backbone, method), values in tune(self.trials, self.out, options, reporter=Reporter()).items():
+        device = distributed.device(self.device)
+        found = tune(self.trials, self.out, options, reporter=Reporter(), device=device)
+        for (sequence, backbone, method), values in found.items():
             print(f"{sequence} {backbone} {method:<12}{values or 'the recipe as it is'}")
         print(f"wrote {self.out / 'tuned.toml'}: use it with 'protodepth bench ... --tuned {self.out / 'tuned.toml'}'")

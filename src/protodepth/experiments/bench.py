@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from protodepth import checkpoint, config
 from protodepth.data.frames import write_image
 from protodepth.data.open import open_domain
@@ -36,7 +38,13 @@ PAUSE = 3.0  # seconds between looks at cells that other processes work on
 
 
 def bench(
-    names: Sequence[str], out: Path, options: Options, *, reporter: Reporter | None = None, command: str = ""
+    names: Sequence[str],
+    out: Path,
+    options: Options,
+    *,
+    reporter: Reporter | None = None,
+    command: str = "",
+    device: str | torch.device = "cpu",
 ) -> list[Path]:
     """Run the experiments and write report.html, report.md and results.json into ``out``; returns their paths.
 
@@ -46,7 +54,7 @@ def bench(
     reporter = reporter or Reporter(quiet=True)
     cells = plan(names, options)
     claim(out, names, options)
-    store = Store(out)
+    store = Store(out, device)
     failed = work(ordered(cells), store, reporter)
     paths = write_report(out, command)
     if failed:

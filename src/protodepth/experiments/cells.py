@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from protodepth import checkpoint
 from protodepth.errors import CheckpointError
 from protodepth.report.results import plain
@@ -73,8 +75,9 @@ def ordered(cells: Iterable[Cell]) -> list[Cell]:
 class Store:
     """Results of cells in ``folder/cells/<kind>/<key>``: ``result.json`` is written last, and only it says that a cell is done."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: str | torch.device = "cpu") -> None:
         self.folder = folder
+        self.device = torch.device(device)  # where the networks of this process compute; no part of a cell
 
     def place(self, cell: Cell) -> Path:
         return self.folder / "cells" / cell.kind / cell.key

@@ -122,7 +122,7 @@ def run_descriptors(job: Job) -> dict[str, Any]:
     known, descriptors = model.descriptors()
     names = sorted(known, key=[d.name for d in domains].index)  # a stored state does not keep the order of learning
     descriptors = descriptors[[known.index(n) for n in names]]
-    every = torch.cat([*rows, normalize(descriptors.detach(), dim=-1)]).double().numpy()
+    every = torch.cat([*rows, normalize(descriptors.detach(), dim=-1)]).double().cpu().numpy()
     plane = TSNE(
         metric="cosine", init="random", perplexity=min(30.0, (len(every) - 1) / 3), random_state=0
     ).fit_transform(every)

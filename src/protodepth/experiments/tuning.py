@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 from scipy.stats import qmc
 
 from protodepth import checkpoint
@@ -98,7 +99,9 @@ def score(document: dict[str, Any], method: str) -> float:
 Row = tuple[str, str, str]  # sequence, backbone, method
 
 
-def tune(count: int, out: Path, options: Options, *, reporter: Reporter | None = None) -> dict[Row, dict[str, Any]]:
+def tune(
+    count: int, out: Path, options: Options, *, reporter: Reporter | None = None, device: str | torch.device = "cpu"
+) -> dict[Row, dict[str, Any]]:
     """Trials (resumable cells) for the sequences, networks and methods of the options; writes ``tuned.toml`` and ``trials.json``.
 
     Returns the chosen values by sequence, network and method.
@@ -106,7 +109,7 @@ def tune(count: int, out: Path, options: Options, *, reporter: Reporter | None =
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
     planned = {row: [(t, plan_trial(options, row[0], row[1], t)) for t in trials(row[2], count)] for row in rows}
     claim_folder(out)
-    store = Store(out)
+    store = Store(out, device)
     every = ordered(cell for found in planned.values() for _, cell in found)
     failed = work(every, store, reporter or Reporter(quiet=True))
     chosen, record = {}, []

@@ -83,7 +83,9 @@ def run_base(job: Job) -> dict[str, Any]:
                 train_scaffold(network, open_domain(settings["scaffold"]), recipe)
 
         with job.reporter.bar(job.cell.title, recipe.schedule.steps) as advance:
-            model = train_base(recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare)
+            model = train_base(
+                recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare, device=job.store.device
+            )
         model.save_pretrained(folder, notes=settings)
         shutil.rmtree(job.place / "state", ignore_errors=True)
     model = ProtoDepth.from_pretrained(folder)
@@ -108,7 +110,7 @@ def train_scaffold(network: FusionNet, domain: Domain, recipe: BaseRecipe) -> No
 
 def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
     """The base of a training, with D_1's descriptor and no other domain's."""
-    model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base")))
+    model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base"))).to(store.device)
     for name in model.domains:
         if name != domains[0].name:
             model.delete_domain(name)
@@ -138,7 +140,12 @@ def run_training(job: Job) -> dict[str, Any]:
 
         after_each_domain(method, keep)
         result = run_sequence(
-            method, domains, fit_domain, curve_every=recipe.curve_every, split=job.cell.settings["split"]
+            method,
+            domains,
+            fit_domain,
+            curve_every=recipe.curve_every,
+            split=job.cell.settings["split"],
+            folder=job.place / "state",
         )
     check_settings_agree(result)
     about = about_run("", recipe.seed, resumed=resumed, threads=torch.get_num_threads())
@@ -244,7 +251,7 @@ def run_errors(job: Job) -> dict[str, Any]:
             maps = np.stack([complete(z) for z in batch.sparse_depth[:, 0].numpy()])[:, None]
             return plain_prediction(torch.from_numpy(maps.astype(np.float32)))
     else:
-        model = ProtoDepth.from_pretrained(base_folder(job.store, job.cell.needed("base")))
+        model = ProtoDepth.from_pretrained(base_folder(job.store, job.cell.needed("base"))).to(job.store.device)
 
         def predict(batch: Batch) -> BatchPrediction:
             return model.predict_batch(batch, "base")

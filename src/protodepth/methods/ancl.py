@@ -9,7 +9,7 @@ from torch import Tensor
 from protodepth.data.base import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
-from protodepth.methods.base import Fit, methods, part
+from protodepth.methods.base import Fit, methods
 from protodepth.methods.ewc import EWC, EWCConfig, Weights, fisher_diagonal, quadratic, snapshot
 from protodepth.methods.finetune import Finetune
 from protodepth.model import ProtoDepth
@@ -83,7 +83,5 @@ class ANCL(EWC):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         super().load_state(state)
-        self.auxiliary_fisher, self.auxiliary_anchor = (
-            part(state, "auxiliary_fisher."),
-            part(state, "auxiliary_anchor."),
-        )
+        self.auxiliary_fisher = self.stored(state, "auxiliary_fisher.")
+        self.auxiliary_anchor = self.stored(state, "auxiliary_anchor.")
