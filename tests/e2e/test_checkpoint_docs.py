@@ -1,17 +1,14 @@
 """docs/checkpoints.md: every command runs as written, on files of the official layout with random weights."""
 
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from documents import commands
 from protodepth.backbones.base import backbones
 from protodepth.cli import run
 from protodepth.data.frames import write_depth, write_image
-
-DOCS = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 
 
 def write_checkpoint(path: Path, network: str, preset: str) -> None:
@@ -27,10 +24,7 @@ def test_convert_and_predict_run_as_the_page_says(tmp_path, monkeypatch, capsys)
     write_image(Path("image.png"), (random.random((40, 56, 3)) * 255).astype(np.uint8))
     write_depth(Path("sparse.png"), np.where(random.random((40, 56)) < 0.1, 3.0, 0.0).astype(np.float32), "kitti")
     Path("intrinsics.txt").write_text("50 0 28\n0 50 20\n0 0 1\n")
-    block = re.search(r"^```sh\n(.*?)^```", DOCS.read_text(), flags=re.S | re.M)
-    assert block is not None
-    lines = [shlex.split(line)[1:] for line in block[1].splitlines()]
-    for words in lines:
+    for words in commands("docs/checkpoints.md"):
         if words[0] == "convert":
             write_checkpoint(Path(words[2]), words[1], words[words.index("--preset") + 1])
         assert run(words) == 0, capsys.readouterr().err

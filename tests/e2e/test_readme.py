@@ -1,26 +1,12 @@
 """Every command and every Python block of the README runs as written (installation apart)."""
 
-import re
-import shlex
-from pathlib import Path
-
 import pytest
 
+from documents import blocks, commands
 from protodepth.cli import run
 from protodepth.storage import bundled
 
-README = Path(__file__).parents[2] / "README.md"
 pytestmark = pytest.mark.skipif(not bundled(), reason="no bundled model in this checkout")
-
-
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", README.read_text(), flags=re.S | re.M)
-
-
-def commands() -> list[list[str]]:
-    lines = [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines()]
-    words = [shlex.split(line, comments=True) for line in lines if "protodepth " in line and "pip install" not in line]
-    return [w[1:] for w in words]
 
 
 def shorten(arguments: list[str]) -> list[str]:
@@ -36,7 +22,7 @@ def shorten(arguments: list[str]) -> list[str]:
 
 def test_the_commands_of_the_readme_run_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    found = commands()
+    found = commands("README.md")
     assert found, "the README shows no command"
     for arguments in found:
         assert run(shorten(arguments)) == 0, f"protodepth {' '.join(arguments)}: {capsys.readouterr().err}"
@@ -44,8 +30,8 @@ def test_the_commands_of_the_readme_run_in_order(tmp_path, monkeypatch, capsys):
 
 def test_the_python_blocks_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = blocks("python")
+    code = blocks("README.md", "python")
     assert code, "the README shows no Python"
     space: dict[str, object] = {}
     for block in code:
-        exec(compile(block, str(README), "exec"), space)
+        exec(compile(block, "README.md", "exec"), space)

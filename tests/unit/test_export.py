@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from documents import blocks, commands
 from protodepth import cli, graph_cache
 from protodepth import export as module
 from protodepth.backbones.base import Backbone, backbones
@@ -330,6 +331,23 @@ def test_predict_with_an_engine_writes_the_files_that_pytorch_writes(
     assert "making a graph" not in capsys.readouterr().err
     assert cli.run([*command, "--out", "no", "--engine", runtime, "--unknown", "base"]) == 2
     assert "need --engine torch" in capsys.readouterr().err
+
+
+def test_the_commands_and_the_python_of_export_md_run(quick: Made, tmp_path: Path, monkeypatch, capsys):
+    pytest.importorskip("openvino", reason=REASON)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path / "cache"))
+    quick.model.save_pretrained("worlds-tiny")  # a folder of this name comes before the bundled model
+    for words in commands("docs/export.md"):
+        small = {"speed": ["--size", "48x64", "--runs", "2"], "export": ["--size", "48x64"]}.get(words[0], [])
+        words = [w.replace("worlds:room", "worlds:room?size=48x64&train=1&val=1&test=2") for w in words]
+        assert cli.run([*words, *small]) == 0, capsys.readouterr().err
+    assert {p.name for p in tmp_path.iterdir()} >= {"model.onnx", "model.xml", "model.bin", "completed"}
+    image, points, K = FRAMES.image[0].permute(1, 2, 0).numpy(), FRAMES.sparse_depth[0, 0].numpy(), FRAMES.intrinsics[0]
+    space = {"image": image, "sparse_depth": points, "intrinsics": K.numpy()}
+    for block in blocks("docs/export.md", "python"):
+        exec(compile(block, "docs/export.md", "exec"), space)
+    assert space["p"].depth.shape == FRAMES.size  # type: ignore[attr-defined]
 
 
 # --- every network, with the exporter ---------------------------------------------------------------------------------
