@@ -301,6 +301,15 @@ def test_every_seed_of_a_row_has_its_own_cell_and_its_own_buffer():
     assert len({c.needs[0].key for c in cells}) == 1  # one base for all seeds
 
 
+def test_values_for_any_network_hold_where_the_file_does_not_name_one():
+    tuned = {"indoor": {"any": {"ewc": {"rate": 5e-4}}, "kbnet": {"ewc": {"rate": 2e-4}}}}
+    rates = {}
+    for backbone in ("lite", "kbnet"):
+        (cell,) = bench.plan(["indoor"], change(tuned=tuned, backbones=(backbone,), methods=("ewc",)))
+        rates[backbone] = cell.settings["recipe"]["rates"]["ewc"]
+    assert rates == {"lite": 5e-4, "kbnet": 2e-4}
+
+
 def _plain(options: Options) -> dict:
     return {name: getattr(options, name) for name in Options.__dataclass_fields__}
 

@@ -21,6 +21,7 @@ from protodepth.runs import BaseRecipe, SequenceRecipe
 from protodepth.types import Modality
 
 UNSEEN = {"indoor": "worlds:office", "outdoor": "worlds:garden", "mixed": "worlds:garden"}
+ANY = "any"  # in a file of tuned values: for networks that the file does not name
 WORLD_FRAMES = (320, 32, 64)  # train, val and test of a world unless said otherwise
 
 
@@ -46,7 +47,7 @@ class Options:
     preset: str = "small"
     changes: tuple[str, ...] = ()  # key=value for the recipe of a sequence, as schedule.batch_size=8
     base_changes: tuple[str, ...] = ()  # the same for the recipes of bases
-    tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone -> method -> {rate, settings}
+    tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone or "any" -> method -> {rate, settings}
 
 
 def preset_of(backbone: str, preset: str) -> str:
@@ -184,7 +185,8 @@ class Planner:
         self, recipe: SequenceRecipe, backbone: str, method: str, changes: Mapping[str, Any]
     ) -> SequenceRecipe:
         """Only this method's rate and settings: to tune one method leaves the cells of the others alone."""
-        tuned = self.options.tuned.get(recipe.name, {}).get(backbone, {}).get(method, {})
+        networks = self.options.tuned.get(recipe.name, {})
+        tuned = networks.get(backbone, networks.get(ANY, {})).get(method, {})
         rate = tuned.get("rate", recipe.rates.get(method))
         settings = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes
@@ -209,7 +211,7 @@ def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
 
 
 def read_tuned(path: Path | None) -> dict[str, Any]:
-    """Hyper-parameters that ``protodepth tune`` wrote: sequence -> backbone -> method -> {rate, settings}."""
+    """Hyper-parameters that ``protodepth tune`` wrote: sequence -> backbone or "any" -> method -> {rate, settings}."""
     if path is None:
         return {}
     values = config.read_values(path)
@@ -217,7 +219,8 @@ def read_tuned(path: Path | None) -> dict[str, Any]:
         if sequence not in recipes.SEQUENCES:
             raise UnknownNameError(f"sequence in {path}", sequence, recipes.SEQUENCES)
         for backbone, rows in networks.items():
-            backbones.get(backbone)
+            if backbone != ANY:
+                backbones.get(backbone)
             for method in rows:
                 methods.get(method)
     return values
