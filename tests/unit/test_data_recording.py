@@ -240,3 +240,16 @@ def test_settings_may_follow_the_path_and_options_given_beside_it_win(tmp_path: 
         open_domain(f"{tmp_path / 'r'}?stride")
     with pytest.raises(DataError, match="does not exist"):
         open_domain(f"{tmp_path / 'nothing'}?stride=2")
+
+
+def test_a_recording_toml_may_stand_apart_from_the_files_it_names(tmp_path: Path) -> None:
+    data = write_recording(tmp_path / "read_only", SHOTS)
+    names = {"image": "image", "sparse": "sparse", "intrinsics": "intrinsics.txt", "poses": "poses.txt"}
+    apart = tmp_path / "mine"
+    apart.mkdir()
+    lines = [f'{field} = "{data / name}"' for field, name in names.items()]
+    (apart / "recording.toml").write_text("\n".join([*lines, 'depth_unit = "mm"', "stride = 2"]))
+    there, here = load_recording(data, depth_unit="mm", stride=2).train[3], load_recording(apart).train[3]
+    assert np.array_equal(there.image, here.image)
+    assert np.array_equal(there.sparse_depth, here.sparse_depth)
+    assert np.array_equal(there.poses, here.poses)

@@ -156,7 +156,8 @@ def recording_options(query: dict[str, str]) -> dict[str, str]:
 
 
 def _relative(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
+    """From the recording's folder; recording.toml may also name folders elsewhere."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
 
 
 def _entry(layout: Layout, frame: str) -> Entry:
