@@ -178,7 +178,7 @@ class ObjectiveConfig:
     prior_threshold: float = 0.3
     clamp_sparse: bool = True  # sparse target clamped to the network's maximum, as KBNet and FusionNet do
     weight_by_absence: bool = False  # VOICED: pixels with a sparse point do not count photometrically
-    mask_outside: bool = False  # pixels that leave the neighbour's image do not count
+    mask_outside: bool = False  # with given poses, pixels that leave the neighbour's image do not count
     outlier_size: int = (
         7  # local outliers among the sparse points: window in pixels, margin in metres and as a share of depth
     )
@@ -241,8 +241,9 @@ class Objective(nn.Module):
         learned = self._learned(batch)
         poses = given or learned
         color, structure = [], []
+        masked = self.config.mask_outside and bool(given)
         for neighbour, pose in zip(batch.neighbours, poses, strict=True):
-            c, s = self._reconstruct(batch, neighbour, depth, pose, weight)
+            c, s = self._reconstruct(batch, neighbour, depth, pose, weight, masked)
             color.append(c)
             structure.append(s)
         terms = {"color": self.config.color * sum(color), "structure": self.config.structure * sum(structure)}
@@ -257,11 +258,11 @@ class Objective(nn.Module):
         return terms  # type: ignore[return-value]
 
     def _reconstruct(
-        self, batch: Batch, neighbour: Image, depth: Depth, pose: Tensor, weight: Mask
+        self, batch: Batch, neighbour: Image, depth: Depth, pose: Tensor, weight: Mask, masked: bool = False
     ) -> tuple[Tensor, Tensor]:
         pixels, z = reproject(depth, pose, batch.intrinsics)
         warped = sample(neighbour, pixels)
-        if self.config.mask_outside:
+        if masked:  # given poses only: a pose network would learn to look away, where nothing counts
             weight = weight * inside(pixels, z)
         return (
             self.reduction.color(warped, batch.image, weight),

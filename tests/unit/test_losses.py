@@ -223,6 +223,22 @@ def test_pixels_that_leave_the_neighbour_do_not_count_if_asked(batch: Batch) -> 
     assert float(terms["color"]) == 0
 
 
+@pytest.mark.parametrize("poses", ["auto", "network"])
+def test_a_pose_network_gains_nothing_by_looking_away(batch: Batch, poses: str) -> None:
+    """Pixels outside do not count for given poses; for learned ones a motion that leaves the picture would cost nothing."""
+
+    class Away(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            motion = torch.eye(4).repeat(len(a), 1, 1)
+            motion[:, 0, 3] = 1e3
+            return motion
+
+    config = ObjectiveConfig(mask_outside=True, poses=poses)  # type: ignore[arg-type]
+    terms = Objective(config, pose=Away())(batch, torch.ones(2, 1, 32, 48))
+    learned = terms["pose"] if poses == "auto" else terms["color"] + terms["structure"]
+    assert learned > 0.2
+
+
 def test_the_mask_of_the_augmentation_limits_the_photometric_terms(batch: Batch) -> None:
     depth, mask = torch.ones(2, 1, 32, 48), torch.zeros(2, 1, 32, 48)
     mask[..., :16, :] = 1
