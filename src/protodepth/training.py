@@ -116,6 +116,7 @@ class Learner:
         if schedule.precision == "float16" and device.type != "cuda":
             raise ConfigError("precision float16 needs a GPU (--device cuda): use bfloat16 or float32 here")
         if schedule.channels_last:
+            check_layout(method.backbone, device)
             method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scaler = torch.amp.GradScaler(device.type, enabled=schedule.precision == "float16")
         return cls(method, optimiser, schedule, seed, scaler)
@@ -136,6 +137,21 @@ class Learner:
         half = self.schedule.half
         with torch.autocast(self.device.type, half) if half is not None else nullcontext():
             return self.method.loss(batch, view)
+
+
+def check_layout(network: nn.Module, device: torch.device) -> None:
+    """Refuse channels_last where it would destroy memory: oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions."""
+    narrow = [
+        name
+        for name, m in network.named_modules()
+        if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.stride != (1, 1) and m.in_channels < 16
+        if m.weight.requires_grad
+    ]
+    if narrow and device.type == "cpu":
+        raise ConfigError(
+            f"channels_last on a CPU: the gradient of {narrow[0]}, a 1x1 convolution with a stride and fewer than 16 channels, would write "
+            "outside its memory (oneDNN issue 6035); leave channels_last out for this network, or use a GPU"
+        )
 
 
 def fit(

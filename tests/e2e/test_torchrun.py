@@ -6,14 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tyro
 
+from documents import lines
+from protodepth import config, recipes
+from protodepth.cli import COMMANDS, run, split
 from protodepth.data.worlds import world
 
 STEPS = 110
 ROOM = "worlds:room?size=32x48&train=6&val=2&test=3"
+HALL = "worlds:warehouse?size=32x48&train=6&val=2&test=3"
 NETWORK = "backbone_options={image_widths=[4,4,6,6,8],depth_widths=[2,2,4,4,4]}"
 BASE = [
     "train", "--recipe", "worlds-tiny", "--data", ROOM, "--set", f"schedule.steps={STEPS}", "--set", "schedule.save_every=100000",
@@ -30,11 +38,11 @@ def drawn() -> None:
     _ = room.train[0], room.val[0], room.test[0]
 
 
-def start(out: Path, *more: str) -> subprocess.Popen[str]:
+def start(out: Path, *more: str, command: Sequence[str] = (*BASE, "--out")) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = [*torchrun, "-m", "protodepth", *BASE, "--out", str(out), *more]
-    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    words = [*torchrun, "-m", "protodepth", *command, str(out), *more]
+    return subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
@@ -74,6 +82,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     code, output = finish(start(out))
     assert code == 0, output
     return out, output
+
+
+def test_the_commands_of_the_document_can_be_parsed() -> None:
+    shown = [words for words in lines("docs/scale.md") if words[0] == "torchrun"]
+    assert len(shown) >= 4
+    for words in shown:
+        name, rest = split(words[words.index("protodepth") + 1 :])
+        module, kind, _ = COMMANDS[str(name)]
+        tyro.cli(getattr(import_module(module), kind), args=rest)
 
 
 def test_the_first_process_alone_prints_and_each_has_its_log(whole: tuple[Path, str]) -> None:
@@ -131,3 +148,20 @@ def test_bad_input_is_said_once_and_leaves_no_folder(tmp_path: Path) -> None:
     assert code != 0
     assert output.count("a batch of 1 cannot be shared by 2 processes") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_sequence_of_two_processes_has_the_scores_of_one(whole: tuple[Path, str], tmp_path: Path) -> None:
+    start_from = config.override(recipes.get("indoor"), (f"start={whole[0] / 'model'}", f"domains={[ROOM, HALL]}"))
+    few = config.override(start_from, ("schedule.steps=4", "rates={}", "curve_every=2", "settings={replay={size=3}}"))
+    config.write(few, tmp_path / "tiny.toml")
+    command = ["train", "--recipe", str(tmp_path / "tiny.toml"), "--method", "replay", "--device", "cpu", "--out"]
+    code, output = finish(start(tmp_path / "two", command=command))
+    assert code == 0, output
+    assert run([*command, str(tmp_path / "one")]) == 0
+    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
+    for setting, metrics in one["matrix"]["replay"].items():
+        for metric, matrix in metrics.items():
+            np.testing.assert_allclose(two["matrix"]["replay"][setting][metric], matrix, rtol=1e-3)
+    assert len(two["curves"]["replay"]) == len(one["curves"]["replay"]) > 0
+    assert sorted(p.name for p in (tmp_path / "two").iterdir() if p.suffix == ".html") == ["report.html"]
