@@ -51,24 +51,24 @@ def leads() -> bool:
 
 
 def device(name: str | None = None) -> torch.device:
-    """The device of that name; None = a GPU if there is one (with torchrun each process its own), else the CPU."""
-    if name is None:
-        return (
-            torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-            if torch.cuda.is_available()
-            else torch.device("cpu")
-        )
+    """The device of that name; None = a GPU if there is one, else the CPU.  With torchrun, "cuda" is each process's own GPU."""
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"unknown device {name!r}: give cpu, cuda or cuda:N") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
+        found = torch.device("meta")
+    if found.type not in ("cpu", "cuda"):
+        raise ConfigError(f"unknown device {name!r}: give cpu, cuda or cuda:N")
+    if found.type == "cpu":
+        return found
+    if not torch.cuda.is_available():
         raise ConfigError(
             f"device {name!r}: this machine or this build of torch {torch.__version__} has no CUDA; use cpu"
         )
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {name!r}: there are {torch.cuda.device_count()} GPUs, counted from 0")
-    return found
+    index = int(os.environ.get("LOCAL_RANK", "0")) if found.index is None else found.index
+    if index >= torch.cuda.device_count():
+        raise ConfigError(f"device cuda:{index}: there are {torch.cuda.device_count()} GPUs, counted from 0")
+    return torch.device("cuda", index)
 
 
 def alone(command: str) -> None:

@@ -130,7 +130,7 @@ def test_a_killed_process_ends_the_other_with_a_saved_state(rank: int, whole: tu
 
 
 @pytest.mark.slow
-def test_a_process_that_is_told_to_stop_stops_all_after_the_same_step(tmp_path: Path) -> None:
+def test_a_process_that_is_told_to_stop_stops_all_and_one_process_can_go_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start(out)
     wait_for(out / "log.rank1.jsonl", process)
@@ -140,6 +140,8 @@ def test_a_process_that_is_told_to_stop_stops_all_after_the_same_step(tmp_path: 
     assert "interrupted" in output
     assert "gone" not in output
     assert json.loads((out / "state" / "state.json").read_text())["step"] < STEPS
+    assert run([*BASE, "--out", str(out), "--resume"]) == 0
+    assert (out / "model" / "config.json").exists()
 
 
 @pytest.mark.slow

@@ -110,6 +110,11 @@ def test_evaluation_is_shared_and_every_image_is_at_its_place(
         assert [row["mae"] for row in found_images] == pytest.approx([row["mae"] for row in images], rel=1e-6)
 
 
+def test_running_statistics_of_a_batch_norm_are_averaged(one: Results, both: tuple[Results, Results]) -> None:
+    assert one["mean"].tolist() == [2.0]
+    assert [b["mean"].tolist() for b in both] == [[7.0], [7.0]]
+
+
 # --- shares -----------------------------------------------------------------------------------------------------------------
 
 
@@ -166,12 +171,26 @@ def test_the_head_of_a_shared_batch_is_its_rows_below_the_count(batch: Batch) ->
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown device 'gpu7'"):
-        distributed.device("gpu7")
+    for name in ("gpu7", "meta"):
+        with pytest.raises(ConfigError, match=f"unknown device '{name}'"):
+            distributed.device(name)
     if not torch.cuda.is_available():
         assert distributed.device() == torch.device("cpu")
         with pytest.raises(ConfigError, match="no CUDA"):
             distributed.device("cuda")
+
+
+def test_every_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert distributed.device() == torch.device("cuda:0")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert distributed.device() == distributed.device("cuda") == torch.device("cuda:1")
+    assert distributed.device("cuda:0") == torch.device("cuda:0")
+    assert distributed.device("cpu") == torch.device("cpu")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ConfigError, match="there are 2 GPUs"):
+        distributed.device()
 
 
 def test_a_command_for_one_process_is_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
