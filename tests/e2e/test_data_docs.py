@@ -1,5 +1,6 @@
 """The commands of docs/own_data.md run as written (with a tiny model and few steps, to be quick)."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -61,3 +62,28 @@ def test_a_faulty_recording_ends_with_code_2_and_says_why(tmp_path: Path, capsys
     assert run(["data", "check", str(tmp_path / "nothing")]) == 2
     assert run(["data", "prepare", "nosuch", str(folder), str(tmp_path / "o")]) == 2
     assert "kitti" in capsys.readouterr().err
+
+
+def test_adapt_takes_units_samplers_held_out_points_and_settings_after_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = tiny_model()
+    model.add_domain("room", base=True)
+    model.save_pretrained(tmp_path / "tiny")
+    assert run(["data", "example", "walk", "--world", "room", "--frames", "16"]) == 0
+    (tmp_path / "walk" / "sparse").rename(tmp_path / "walk" / "depth")
+    words = ["adapt", "--model", "tiny", "--data", "walk?stride=2&withhold=0.1", "--name", "x", "--out", "m"]
+    words += ["--depth-unit", "1000", "--sample", "uniform:60", "--withhold", "0.4", "--steps", "2", "--force"]
+    assert run(words) == 0, capsys.readouterr().err
+    history = json.loads((tmp_path / "m" / "domains" / "x" / "meta.json").read_text())["history"]
+    told = history["data"]
+    assert (told["unit"], told["sampler"], told["stride"], told["withhold"]) == ("1000", "uniform:60", 2, 0.1)
+    assert history["source"] == "walk?stride=2&withhold=0.1"
+    for wrong, message in (
+        (["--withhold", "1.5"], "withhold is 1.5"),
+        (["--depth-unit", "inch"], "steps in a metre"),
+        (["--sample", "sift:9"], "unknown sampler 'sift'"),
+    ):
+        assert run([*words[:9], *wrong]) == 2
+        assert message in capsys.readouterr().err

@@ -16,9 +16,9 @@ from protodepth.data.check import check
 from protodepth.data.entries import EntryTable
 from protodepth.data.manifest import load_manifest, prepare
 from protodepth.data.open import open_domain
-from protodepth.data.preview import preview, warped_neighbour
+from protodepth.data.preview import preview, title, warped_neighbour
 from protodepth.data.recording import load_recording
-from protodepth.errors import DataError
+from protodepth.errors import DataError, UnknownNameError
 
 
 def test_a_good_recording_has_no_faults(tmp_path: Path) -> None:
@@ -106,7 +106,28 @@ def test_the_preview_warps_the_neighbour_onto_the_image(tmp_path: Path) -> None:
     ]
     assert errors[0] < 0.35 * errors[1]
     sheet = preview(folder, tmp_path / "sheet.png", rows=2, depth_unit="mm")
-    assert frames.image_size(sheet)[1] > 800
+    assert frames.image_size(sheet)[1] > 1500
+    with pytest.raises(DataError, match="rows is 0"):
+        preview(folder, tmp_path / "sheet.png", rows=0, depth_unit="mm")
+
+
+def test_a_preview_says_what_was_decided_about_the_data(tmp_path: Path) -> None:
+    folder = write_recording(tmp_path / "walk", SHOTS, dense=True)
+    said = title(load_recording(folder, sampler="uniform:100", withhold=0.25, stride=2))
+    assert said.splitlines()[0] == "walk: 13 train, 1 val, 3 test frames; depth in mm; points by uniform:100; stride 2; 25% of the points withheld"  # fmt: skip
+    assert "depth unit not declared, read as mm" in said
+    assert max(map(len, said.splitlines())) <= 190
+
+
+def test_wide_pictures_are_drawn_in_two_rows(tmp_path: Path) -> None:
+    wide = walk(12, size=(20, 80), step=0.05)
+    folder = write_recording(tmp_path / "wide", wide)
+    high = [
+        frames.image_size(preview(f, tmp_path / f"{f.name}.png", rows=1, depth_unit="mm"))[0]
+        for f in (folder, write_recording(tmp_path / "usual", SHOTS))
+    ]
+    assert high[0] > 250
+    assert high[1] > 250
 
 
 # --- manifests --------------------------------------------------------------------------------------------------------
@@ -136,6 +157,15 @@ def test_a_prepared_dataset_gives_the_frames_of_the_direct_reader(tmp_path: Path
         assert np.array_equal(a.intrinsics, b.intrinsics)
         assert all(np.array_equal(x, y) for x, y in zip(a.neighbours, b.neighbours, strict=True))
     assert prepared.rules == direct.rules
+
+
+def test_a_prepared_folder_takes_options_after_its_path(tmp_path: Path, vkitti: Path) -> None:
+    prepare("vkitti", vkitti, tmp_path / "out", options=OPTIONS)
+    whole, held = open_domain(str(tmp_path / "out")), open_domain(f"{tmp_path / 'out'}?withhold=0.5")
+    counts = [int((d.test[0].sparse_depth > 0).sum()) for d in (whole, held)]
+    assert counts == [90, 45]
+    with pytest.raises(UnknownNameError, match="root, withhold"):
+        open_domain(f"{tmp_path / 'out'}?stride=2")
 
 
 def test_preparing_again_makes_only_what_is_missing(tmp_path: Path, vkitti: Path) -> None:

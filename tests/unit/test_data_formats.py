@@ -499,6 +499,12 @@ def test_tum_joins_colour_depth_and_poses_by_time(tmp_path: Path) -> None:
     frame = domain.train[0]
     assert_neighbours_are(frame, shots[1], [shots[0], shots[2]])
     assert np.abs(frame.ground_truth + frame.sparse_depth - shots[1].depth).max() <= 0.0001 + 1e-5
+    asked = open_domain(f"tum:{folder}?intrinsics={text}&sampler=uniform:50&stride=2&skip_static=false")
+    assert (asked.identity["stride"], asked.identity["sampler"]) == (2, "uniform:50")
+    assert asked.name == folder.name
+    assert_neighbours_are(asked.train[0], shots[2], [shots[0], shots[4]])
+    with pytest.raises(DataError, match=r"tum:.*'strides'"):
+        open_domain(f"tum:{folder}?intrinsics={text}&strides=2")
     with pytest.raises(DataError, match="principal point"):
         open_domain(f"tum:{folder}", sampler="uniform:200")  # freiburg3's own calibration is for 640x480
 
