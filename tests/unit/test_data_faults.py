@@ -190,3 +190,19 @@ def test_images_of_another_size_are_left_out(tmp_path: Path) -> None:
     frames.write_depth(tmp_path / "sparse" / "7.png", thin(SHOTS[7].depth)[:30], "mm")
     assert load_recording(tmp_path).identity["skipped"]["bad"] == 1
     assert "the image is 56x30, most are 56x40" in check(tmp_path).text()
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.12, 0.88])
+def test_a_focal_length_that_does_not_fit_depth_and_poses_is_a_warning(tmp_path: Path, factor: float) -> None:
+    """As of the depth camera where the pictures are the colour camera's."""
+    shots = walk(24, size=(60, 80), step=0.05)
+    write_recording(tmp_path, shots, dense=True, toml='depth_unit = "mm"\n')
+    K = shots[0].K.copy()
+    K[0, 0], K[1, 1] = factor * K[0, 0], factor * K[1, 1]
+    np.savetxt(tmp_path / "intrinsics.txt", K)
+    report = check(tmp_path)
+    assert report.ok, report.text()
+    found = re.search(r"WARNING: neighbours warp \d+% better with a focal length near (\d+) px", report.text())
+    assert (found is None) == (factor == 1.0), report.text()
+    if found:
+        assert int(found[1]) == pytest.approx(shots[0].K[0, 0], rel=0.07)

@@ -111,6 +111,8 @@ def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[l
     if pairs:
         errors = motion.pose_readings(pairs, frames.unit_scale(unit))
         faults += _check_poses(layout.root / (settings.poses or "poses.txt"), settings, errors)
+        if not any(f.kind == "pose" for f in faults):
+            notes += _focal_note(layout, good[0], motion.better_focal(pairs, frames.unit_scale(unit)))
         notes.append("warp error by poses (grey levels): " + ", ".join(f"{k} {255 * v:.1f}" for k, v in errors.items()))
     small = motion.thumbnails([None if i in layout.faults else layout.images[i] for i in layout.ids])
     still = motion.still_by_image(small, 1)[1:-1]
@@ -124,6 +126,16 @@ def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[l
     span = f"{summary.low / scale:.2f}-{summary.high / scale:.2f} m (1st to 99th percentile)"
     notes.append(f"depth as {unit}: {span}, {summary.density:.1%} of the pixels")
     return faults, notes
+
+
+def _focal_note(layout: Layout, frame: str, found: tuple[float, float] | None) -> list[str]:
+    if found is None:
+        return []
+    focal, (factor, gone) = layout.calibration(frame)[0, 0], found
+    return [
+        f"WARNING: neighbours warp {gone:.0%} better with a focal length near {factor * focal:.0f} px than with {focal:.0f} px "
+        f"({layout.calibration_file(frame)}): is K that of the colour camera, or the depth not registered to it?  Adapting suffers from it"
+    ]
 
 
 def _check_unit(layout: Layout, settings: Settings, summary: frames.DepthSummary) -> tuple[list[Fault], list[str], str]:

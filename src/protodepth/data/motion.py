@@ -142,6 +142,29 @@ def pose_readings(pairs: Sequence[Pair], scale: float) -> dict[str, float]:
     }
 
 
+FOCAL_FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.18, 1.25)
+
+
+def better_focal(pairs: Sequence[Pair], scale: float) -> tuple[float, float] | None:
+    """(factor, share of the warp error that is gone) if another focal length fits depth and poses clearly better, else None.
+
+    The usual cause: K is of the depth camera, the pictures are of the colour camera.
+    """
+
+    def error(factor: float) -> float:
+        warped = []
+        for image, neighbour, raw, here, there, K in pairs:
+            other = K.copy()
+            other[0, 0], other[1, 1] = factor * K[0, 0], factor * K[1, 1]
+            warped.append(warp_error(image, neighbour, raw / scale, relative_pose(here, there), other))
+        return _median(warped)
+
+    errors = {factor: error(factor) for factor in FOCAL_FACTORS}
+    best = min(errors, key=lambda factor: errors[factor])
+    gone = 1 - errors[best] / errors[1.0] if errors[1.0] > 0 else 0.0
+    return (best, gone) if best != 1.0 and gone > 0.07 else None
+
+
 Move = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # image, neighbour, depth, g_{tau t}, K
 
 
