@@ -27,8 +27,16 @@ def lines(document: str) -> list[list[str]]:
 
 
 def commands(document: str) -> list[list[str]]:
-    """The arguments of every ``protodepth ...`` line; what a program printed starts with other words."""
-    return [words[1:] for words in lines(document) if words[0].removeprefix(".venv/bin/") == "protodepth"]
+    """The arguments of every ``protodepth ...``, ``torchrun ... -m protodepth ...`` line; what a program printed starts with other words."""
+    found = []
+    for words in lines(document):
+        if words[0].removeprefix(".venv/bin/") == "protodepth":
+            found.append(words[1:])
+        elif words[0] in ("torchrun", "python") and ["-m", "protodepth"] in [
+            words[i : i + 2] for i in range(len(words))
+        ]:
+            found.append(words[words.index("protodepth") + 1 :])
+    return found
 
 
 def scripts(document: str) -> list[list[str]]:

@@ -25,19 +25,20 @@ RUN_BY = {  # document -> the test file that runs all its commands
     "docs/own_data.md": "tests/e2e/test_data_docs.py",
 }
 DATASET = "needs a dataset of the paper; tests/unit/test_data_*.py run the readers on files of its layout"
-LONG = "trains for hours; tests/e2e/test_bench.py runs it on tiny worlds"
+LONG = "trains for hours, or needs datasets of the paper; tests/e2e/test_bench.py runs it on tiny worlds"
 NOT_RUN = {  # start of a command of the other documents -> why it is not run as written
     "data prepare": DATASET,
     "data check void_1500": DATASET,
     "data preview void_1500": DATASET,
     "data check lists:lists.toml": DATASET,
-    "bench indoor --data": DATASET,
-    "bench outdoor --data": DATASET,
-    "bench mixed --data": DATASET,
-    "bench zero-shot --data": DATASET,
-    "bench indoor outdoor mixed": LONG,
+    "bench indoor": LONG,
+    "bench outdoor": LONG,
+    "bench mixed": LONG,
+    "bench zero-shot": LONG,
     "bench foundation": "needs the maps of an outside model; tests/e2e/test_bench.py runs it with drawn ones",
     "adapt --data rosbag:": "needs a bag; tests/unit/test_data_phones_and_robots.py reads one",
+    "train --recipe outdoor": "trains for long in several processes; tests/e2e/test_torchrun.py does so with few steps",
+    "evaluate --model runs/outdoor": "needs the model of the line before; tests/e2e/test_torchrun.py evaluates one",
 }
 HERE = {"docs/reproducing.md": ("bench list", "bench all --dry-run")}  # commands of other documents that are run below
 
