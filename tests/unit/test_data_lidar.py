@@ -385,6 +385,57 @@ def test_nuscenes_accumulated_truth_is_denser_and_lies_on_the_scene(tmp_path: Pa
     assert np.median(np.abs(frame.ground_truth[hit] / seen[2].depth[hit] - 1)) < 0.03
 
 
+def add_sweeps(root: Path, shots: list[Shot]) -> list[np.ndarray]:
+    """Sweeps half-way between the key frames, each listed under the key frame before it."""
+    folder = root / "v1.0-mini"
+    tables = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("sample_data", "ego_pose")}
+    (root / "sweeps" / "LIDAR_TOP").mkdir(parents=True)
+    clouds = []
+    for i in range(len(shots) - 1):
+        car = as_car(shots[i].pose)
+        car[:3, 3] = (car[:3, 3] + as_car(shots[i + 1].pose)[:3, 3]) / 2
+        local, points = scanned(car)
+        clouds.append(points)
+        name = f"sweeps/LIDAR_TOP/{i}.pcd.bin"
+        (root / name).write_bytes(np.hstack([local, np.zeros((len(local), 2))]).astype("<f4").tobytes())
+        pose = {"token": f"es{i}", "translation": car[:3, 3].tolist(), "rotation": quaternion(car[:3, :3])}
+        tables["ego_pose"].append(pose)
+        tables["sample_data"].append(
+            {"token": f"sw{i}", "sample_token": f"s{i}", "ego_pose_token": f"es{i}", "calibrated_sensor_token": "l1",
+             "timestamp": 500_000 * i + 250_000, "is_key_frame": False, "height": 0, "width": 0, "filename": name, "prev": "", "next": ""}
+        )  # fmt: skip
+    for name, rows in tables.items():
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+    return clouds
+
+
+def test_nuscenes_accumulated_truth_holds_the_sweeps_between_key_frames(tmp_path: Path, shots: list[Shot]) -> None:
+    seen, clouds = write_nuscenes(tmp_path, shots)
+    clouds += add_sweeps(tmp_path, shots)
+    truth = open_domain(f"nuscenes:{tmp_path}").test[1].ground_truth
+    expected = expected_map(np.concatenate(clouds), seen[1], near=1.0)
+    expected[[0, -1]] = 0
+    expected[:, [0, -1]] = 0
+    assert np.abs(truth - without_occluded(expected)).max() < 1e-3
+
+
+def test_boxes_of_a_sweep_lie_between_those_of_its_key_frames(tmp_path: Path, shots: list[Shot]) -> None:
+    write_nuscenes(tmp_path, shots)
+    add_sweeps(tmp_path, shots)
+    folder = tmp_path / "v1.0-mini"
+    box = {"size": [2.0, 4.0, 1.5], "rotation": [1, 0, 0, 0], "instance_token": "i"}
+    boxes = [{"token": f"a{i}", "sample_token": f"s{i}", "translation": [10.0 + i, 0, 0], **box} for i in range(4)]
+    (folder / "sample_annotation.json").write_text(json.dumps(boxes))
+    (folder / "instance.json").write_text(json.dumps([{"token": "i", "category_token": "v"}]))
+    (folder / "category.json").write_text(json.dumps([{"token": "v", "name": "human.pedestrian.adult"}]))
+    from protodepth.data import nuscenes
+
+    tables = nuscenes.read_tables(folder)
+    ((centre, size, _),) = nuscenes._boxes_at(tables, tables.rows["sample_data"]["sw1"])
+    assert np.allclose(centre, [11.5, 0, 0])
+    assert size.tolist() == [4.0, 2.0, 1.5]  # along its own axes: the table has width first
+
+
 def test_nuscenes_drops_points_in_boxes_of_things_that_move(tmp_path: Path, shots: list[Shot]) -> None:
     _, clouds = write_nuscenes(tmp_path, shots)
     folder = tmp_path / "v1.0-mini"

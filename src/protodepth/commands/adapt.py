@@ -76,9 +76,13 @@ class Adapt:
 
             result = adapt(model, self.data, name=self.name, config=config, log=log, **options)
         if not result.helped and not self.force:
-            raise DomainError(f"{result}; nothing was written (--force writes it all the same)")
+            raise DomainError(
+                "adapting did not help; nothing was written (--force writes it all the same).\n"
+                f"  protodepth data check {self.data} says whether depth, poses and intrinsics agree"
+            )
         model.save_pretrained(self.out, notes=keep_notes(self.model))
-        print(result)
+        if result.helped:  # else it was said as a warning
+            print(result)
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
 
     @contextmanager
