@@ -55,24 +55,43 @@ def card(model: "ProtoDepth", notes: Mapping[str, Any], title: str = "ProtoDepth
 def _domains(model: "ProtoDepth", counts: Mapping[str, int]) -> str:
     if not model.domains:
         return "None yet: the network as it is. `protodepth adapt` adds one from an unlabelled recording."
-    lines = ["| name | parameters | learned from |", "|---|---:|---|"]
+    lines = ["| name | parameters | learned from | how well |", "|---|---:|---|---|"]
     for name in model.domains:
         size = "descriptor only (the network itself)" if model.domain(name).base else f"{counts[name]:,}"
-        lines.append(f"| {name} | {size} | {_plain(_source(model.history.get(name, {})))} |")
+        history = model.history.get(name, {})
+        lines.append(f"| {name} | {size} | {_plain(_source(history))} | {_plain(_verdict(history))} |")
     return "\n".join(lines)
 
 
 def _source(history: Mapping[str, Any]) -> str:
     data = history.get("data")
-    if isinstance(data, Mapping):
-        known = [str(data[key]) for key in ("source", "world", "name", "path") if key in data]
-        return ": ".join(known) or "not recorded"
-    return str(data) if data else "not recorded"
+    known = (
+        [str(data[key]) for key in ("source", "world", "name", "path") if key in data]
+        if isinstance(data, Mapping)
+        else []
+    )
+    text = str(history.get("source") or ": ".join(known) or (data if isinstance(data, str) else "") or "not recorded")
+    return f"{text}, {history['frames']} frames" if "frames" in history else text
+
+
+def _verdict(history: Mapping[str, Any]) -> str:
+    """What ``adapt`` found at sparse points that the network was not shown."""
+    error = history.get("held_out_error_mm")
+    if not isinstance(error, Mapping):
+        return "-"
+    return f"error at hidden sparse points {error.get('before')} -> {error.get('after')} mm"
 
 
 def _notes(notes: Mapping[str, Any]) -> str:
-    lines = [f"- {_plain(str(key))}: {_plain(str(value))}" for key, value in notes.items()]
+    lines = [f"- {_plain(str(key))}: {_plain(_short(value))}" for key, value in notes.items()]
     return "\n## Notes\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _short(value: Any) -> str:
+    """Of a nested table the plain entries; all of it is in config.json."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    return ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, Mapping | list | tuple))
 
 
 def _plain(text: str, most: int = 200) -> str:
