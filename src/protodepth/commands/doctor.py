@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 EXTRAS = {
-    "data": ("cv2", "h5py", "pyarrow", "yaml", "rosbags", "sklearn"),
+    "data": ("cv2", "h5py", "pyarrow", "yaml", "rosbags", "sklearn", "OpenEXR"),
     "export": ("onnx", "onnxscript", "onnxruntime", "openvino"),
     "app": ("gradio",),
     "viz": ("rerun",),
