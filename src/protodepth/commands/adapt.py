@@ -81,8 +81,7 @@ class Adapt:
                 f"  protodepth data check {self.data} says whether depth, poses and intrinsics agree"
             )
         model.save_pretrained(self.out, notes=keep_notes(self.model))
-        if result.helped:  # else it was said as a warning
-            print(result)
+        print(result)
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
 
     @contextmanager
