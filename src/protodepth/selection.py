@@ -115,6 +115,9 @@ def shared_covariance(statistics: Sequence[Statistics]) -> Float[Tensor, "c c"]:
     return (1 - share) * pooled + share * level * torch.eye(c, dtype=pooled.dtype)
 
 
+LONE = 1.5  # times the distance of the one left-out frame of a very short recording
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussians:
     r"""Distances :math:`d_k(s) = \sqrt{(s - \mu_k)^\top \Sigma^{-1} (s - \mu_k)}` to every domain, and thresholds for them."""
@@ -131,10 +134,29 @@ class Gaussians:
         r"""tau_k: the distance that at most this share of the domain's own new frames exceeds.
 
         The :math:`\lceil (m + 1)(1 - \alpha) \rceil`-th smallest of m left-out distances, which holds for any distribution (split
-        conformal prediction); with fewer samples than that needs, the largest.
+        conformal prediction); with fewer samples than that needs, see ``few_samples_threshold``.
         """
-        ranks = [min(math.ceil((len(d) + 1) * (1 - false_alarms)), len(d)) - 1 for d in self.own]
-        return torch.stack([d[rank] for d, rank in zip(self.own, ranks, strict=True)]).clamp(min=1e-6)
+        return torch.stack([own_threshold(d, false_alarms) for d in self.own]).clamp(min=1e-6)
+
+
+def own_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float[Tensor, ""]:
+    rank = math.ceil((len(own) + 1) * (1 - false_alarms))
+    return own[rank - 1] if rank <= len(own) else few_samples_threshold(own, false_alarms)
+
+
+def few_samples_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float[Tensor, ""]:
+    r"""For a short recording: :math:`e^{\bar x + t_{1-\alpha, m-1}\, \hat\sigma \sqrt{1 + 1/m}}` of the m log distances x.
+
+    That is where a new frame lies below with probability 1 - alpha if log distances are normal; never below the largest seen.
+    """
+    from scipy.stats import t as student  # slow to import, and only short recordings need it
+
+    if len(own) < 2:
+        return LONE * own[-1]
+    m, x = len(own), own.clamp(min=1e-6).double().log()
+    quantile = float(student.ppf(1 - false_alarms, m - 1))
+    bound = (x.mean() + quantile * x.std() * math.sqrt(1 + 1 / m)).exp().float()
+    return torch.maximum(bound, own[-1])
 
 
 @lru_cache(maxsize=16)
