@@ -1,7 +1,6 @@
 """The local page in a real browser: it shows, it turns, it takes files, it asks nothing of the network, it leaves nothing."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,18 +22,9 @@ from protodepth.data import frames
 from protodepth.model import ProtoDepth
 
 pytest.importorskip("gradio", reason="the extra is missing: pip install 'protodepth[app]'")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 pytestmark = pytest.mark.browser
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WAIT = 120_000  # milliseconds; a busy machine takes its time
 PIXELS = """canvas => {
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -65,17 +55,6 @@ def site() -> Iterator[Site]:
     assert not place.exists(), "uploads outlive the page"
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(address.rstrip("/").rsplit(":", 1)[1]))) != 0, "the port stays open"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("no chromium is installed: apt install chromium")
-    with playwright.sync_playwright() as p:
-        started = p.chromium.launch(executable_path=program, args=FLAGS)
-        yield started
-        started.close()
 
 
 class Visit:

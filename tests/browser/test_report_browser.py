@@ -1,6 +1,5 @@
 """The report in a real browser: it draws, it turns, it switches, it asks for nothing, it fits a phone."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,8 @@ import report_fakes as fakes
 
 from protodepth import report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PIXELS = """id => {
   const canvas = document.getElementById(id), data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   let sum = 0; const colours = new Set();
@@ -34,17 +24,6 @@ PIXELS = """id => {
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report.write_run(tmp_path_factory.mktemp("run"), fakes.document(), fakes.samples((64, 96), 1))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("no chromium is installed: apt install chromium")
-    with playwright.sync_playwright() as p:
-        started = p.chromium.launch(executable_path=program, args=FLAGS)
-        yield started
-        started.close()
 
 
 class Visit:
