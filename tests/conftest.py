@@ -1,6 +1,7 @@
 """Small networks and small worlds for all tests.  Every test starts from the same random numbers, on one thread."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,15 @@ from protodepth.types import Batch  # noqa: E402
 
 torch.set_num_threads(1)  # two tests run at once on two cores, and another number of threads may give other last bits
 
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 SMALL = {"image_widths": (4, 4, 6, 6, 8), "depth_widths": (2, 2, 4, 4, 4)}
 
 
@@ -132,3 +142,16 @@ def corridor() -> Domain:
 def triplets(room: Domain) -> Batch:
     """Two training frames of ``room`` with neighbours and poses, and without ground truth."""
     return collate([room.train[0], room.train[1]])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    """One headless Chromium for a file of tests; here because a second conftest.py would hide this one from the tests that import it."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no chromium is installed: apt install chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as p:
+        started = p.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
+        yield started
+        started.close()
