@@ -1,7 +1,7 @@
 """Judging: errors on a domain, and the score matrices a_j^k of a sequence in both settings from one run."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from protodepth import checkpoint, distributed
-from protodepth.data.base import Domain, EvalRules, Faults, Frame, FrameDataset, collate, readable
+from protodepth.data.base import Domain, EvalRules, Faults, Frame, FrameDataset, collate, groups, readable
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
 from protodepth.metrics import Scores, counts, depth_errors, evaluation_crop, mean_errors
@@ -30,18 +30,6 @@ class Evaluation:
     @property
     def chosen(self) -> list[str]:
         return [str(row["domain"]) for row in self.images]
-
-
-def groups(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
-    """Consecutive frames of one image size, in order, at most ``size`` at once."""
-    group: list[Frame] = []
-    for frame in frames:
-        if group and (len(group) == size or frame.image.shape != group[0].image.shape):
-            yield group
-            group = []
-        group.append(frame)
-    if group:
-        yield group
 
 
 def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from protodepth.backbones.base import Backbone
 from protodepth.data.base import Domain, EvalRules, Frame
+from protodepth.errors import DataError
 from protodepth.model import ProtoDepth
 from protodepth.types import Batch, Latents, LatentSpec, LossTerms, Modality
 
@@ -72,3 +73,18 @@ def toy_model(slope: float = 2.0, offset: float = 1.0) -> ProtoDepth:
 
 def no_fit(method: Any, domain: Domain, /) -> None:
     raise AssertionError("this method trains no auxiliary network")
+
+
+class Spoiled:
+    """A dataset in which one frame cannot be read."""
+
+    def __init__(self, data, bad):
+        self.data, self.bad = data, bad
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        if index == self.bad:
+            raise DataError(f"frame {index}: the file ends early")
+        return self.data[index]

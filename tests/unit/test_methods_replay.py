@@ -1,11 +1,12 @@
 """Replay and CMP: what is kept, how it is mixed, and which frames are chosen."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
-from methods_toy import SquaredError, grey_frame, toy_domain, toy_model
+from methods_toy import Spoiled, SquaredError, grey_frame, toy_domain, toy_model
 from torch.nn.functional import normalize
 
 from protodepth import checkpoint
@@ -197,6 +198,15 @@ def test_cmp_keeps_the_odd_frames_where_a_random_choice_would_lose_them():
     method = CMP(toy_model(), SquaredError(), CMPConfig(size=3))
     method.end_domain(toy_domain("a", points))
     assert sorted({float(f.image[0, 0, 0]) for f in method.buffers["a"]}) == [0.0, 0.5, 1.0]
+
+
+def test_cmp_chooses_among_the_frames_that_can_be_read():
+    points = [(0.5, 1.0)] * 20 + [(0.0, 1.0), (1.0, 1.0)]
+    domain = toy_domain("a", points)
+    method = CMP(toy_model(), SquaredError(), CMPConfig(size=3))
+    method.end_domain(replace(domain, train=Spoiled(domain.train, 3)))
+    assert sorted({float(f.image[0, 0, 0]) for f in method.buffers["a"]}) == [0.0, 0.5, 1.0]
+    assert len(method.buffers["a"]) == len(method.features["a"]) == 3
 
 
 def test_cmp_also_keeps_away_from_the_buffers_of_older_domains():

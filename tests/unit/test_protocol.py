@@ -11,12 +11,12 @@ import torch
 
 from conftest import tiny_model
 from protodepth import checkpoint
-from protodepth.data.base import Domain, EvalRules, Frame
+from protodepth.data.base import Domain, EvalRules, Frame, groups
 from protodepth.errors import DataError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.protodepth import describe
-from protodepth.protocol import SequenceResult, evaluate, groups, run_sequence
+from protodepth.protocol import SequenceResult, evaluate, run_sequence
 from protodepth.training import Progress, Schedule, fit
 from protodepth.types import Batch, BatchPrediction
 

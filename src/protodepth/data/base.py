@@ -193,6 +193,18 @@ def readable(data: FrameDataset, faults: Faults, numbers: Iterable[int] | None =
             yield frame
 
 
+def groups(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
+    """Consecutive frames of one image size, in order, at most ``size`` at once."""
+    group: list[Frame] = []
+    for frame in frames:
+        if group and (len(group) == size or frame.image.shape != group[0].image.shape):
+            yield group
+            group = []
+        group.append(frame)
+    if group:
+        yield group
+
+
 Fault = tuple[str, str]  # frame, reason
 
 

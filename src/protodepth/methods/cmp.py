@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from protodepth.backbones.base import Backbone
-from protodepth.data.base import Domain, FrameDataset, collate
+from protodepth.data.base import Domain, Faults, FrameDataset, collate, readable
 from protodepth.descriptors import sample_descriptor
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
@@ -64,24 +64,27 @@ class CMP(Replay):
         self.features: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def describe(self, data: FrameDataset) -> Float[Tensor, "n c"]:
-        """Unit descriptors of all frames."""
+    def describe(self, data: FrameDataset) -> tuple[list[int], Float[Tensor, "n c"]]:
+        """Numbers and unit descriptors of all frames that can be read."""
         if self.describer is None:
             self.describer = copy.deepcopy(self.backbone).eval().requires_grad_(False)
         spec, device = self.describer.bottleneck, next(self.describer.parameters()).device
-        batches = (collate([data[i]]).to(device) for i in range(len(data)))
-        rows = [sample_descriptor(self.describer.encode(b).layers[spec.name], spec.layout) for b in batches]
-        return normalize(torch.cat(rows), dim=-1).cpu()
+        faults, rows = Faults(len(data)), {}
+        for number in range(len(data)):
+            for frame in readable(data, faults, (number,)):
+                layers = self.describer.encode(collate([frame]).to(device)).layers
+                rows[number] = sample_descriptor(layers[spec.name], spec.layout)
+        return list(rows), normalize(torch.cat(list(rows.values())), dim=-1).cpu()
 
     def choose(self, domain: Domain) -> list[int]:
-        features = self.describe(domain.train)
+        numbers, features = self.describe(domain.train)
         kept = torch.cat([features[:0], *self.features.values()])
         far = self.config.mode == "farthest"
         chosen = sorted(
             farthest_points(features, kept, self.config.size) if far else self._below(features, kept, domain.name)
         )
         self.features[domain.name] = features[chosen]
-        return chosen
+        return [numbers[i] for i in chosen]
 
     def _below(self, features: Tensor, kept: Tensor, name: str) -> list[int]:
         """Frames below the threshold, at random; for the first buffer there is nothing to compare with."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protodepth.data.base import Domain, FrameDataset, collate
+from protodepth.data.base import Domain, Faults, FrameDataset, collate, groups, readable
 from protodepth.errors import ConfigError, TrainingDiverged
 from protodepth.losses import Objective
 from protodepth.methods.base import Method, methods, part
@@ -72,21 +72,22 @@ def fisher_diagonal(method: Method, data: FrameDataset, config: EWCConfig) -> We
     fisher = {name: torch.zeros_like(p) for name, p in weights.items()}
     method.train(False)
     method.objective.eval()
-    for first in range(0, len(order), group):
-        chosen = order[first : first + group].tolist()
-        batch = collate([data[i] for i in chosen]).to(next(method.backbone.parameters()).device)
+    frames = 0
+    for chosen in groups(readable(data, Faults(len(data)), order.tolist()), group):
+        batch = collate(chosen).to(next(method.backbone.parameters()).device)
         terms = Method.loss(method, batch, View.identity(batch))  # of the base class: no penalty in the gradient
         gradients = torch.autograd.grad(
             torch.stack(list(terms.values())).sum(), list(weights.values()), allow_unused=True
         )
         if not all(bool(torch.isfinite(g).all()) for g in gradients if g is not None):
             raise TrainingDiverged(
-                f"the loss of training frame {chosen} has no finite gradient, so there is no Fisher: check the data"
+                f"the loss of training frame {chosen[0].name!r} has no finite gradient, so there is no Fisher: check the data"
             )
         for name, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:
-                fisher[name] += gradient.square() / len(order)
-    return fisher
+                fisher[name] += gradient.square()
+        frames += len(chosen)
+    return {name: total / frames for name, total in fisher.items()}
 
 
 @methods.register("ewc")
