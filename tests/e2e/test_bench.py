@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from protodepth import cli
+from protodepth import cli, runs
 from protodepth.data.open import open_domain
 from protodepth.experiments import bench, work
+from protodepth.model import ProtoDepth
 
 TINY = ["--size", "32x48", "--frames", "3", "--steps", "2", "--base-steps", "1"]
 
@@ -72,6 +74,29 @@ def test_another_configuration_in_the_same_folder_is_refused(out, capsys):
     assert cli.run(["bench", "outdoor", *MAIN, "--out", str(out), *other]) == 2
     assert "schedule.steps = 2, this command has 3" in capsys.readouterr().err
     assert cells(out) == before
+
+
+def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_path, monkeypatch):
+    fitted, trained, depths = runs.fit, work.train_scaffnet, []
+
+    def cut(*arguments, **named):
+        raise KeyboardInterrupt
+
+    def counted(network, *arguments, **named):
+        found = trained(network, *arguments, **named)
+        depths.append({k: v.clone() for k, v in network.state_dict().items()})
+        return found
+
+    monkeypatch.setattr(runs, "fit", cut)
+    monkeypatch.setattr(work, "train_scaffnet", counted)
+    words = ("indoor", "--backbone", "fusionnet", "--methods", "pretrained")
+    run(tmp_path / "out", *words, code=130)
+    monkeypatch.setattr(runs, "fit", fitted)
+    run(tmp_path / "out", *words)
+    assert len(depths) == 1
+    (folder,) = (tmp_path / "out" / "cells" / "base").glob("*/model")
+    stored = ProtoDepth.from_pretrained(folder).backbone.scaffnet.state_dict()
+    assert all(torch.equal(stored[k], v) for k, v in depths[0].items())
 
 
 def test_an_interrupted_bench_goes_on_and_ends_with_the_same_numbers(out, tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def run_base(job: Job) -> dict[str, Any]:
 
         def prepare(network: Backbone) -> None:
             if isinstance(network, FusionNet):
-                train_scaffold(network, open_domain(settings["scaffold"]), recipe)
+                prepare_scaffold(job, network, recipe)
 
         with job.reporter.bar(job.cell.title, recipe.schedule.steps) as advance:
             model = train_base(
@@ -93,8 +93,14 @@ def run_base(job: Job) -> dict[str, Any]:
     return {**about, "seconds": time.monotonic() - started}
 
 
-def train_scaffold(network: FusionNet, domain: Domain, recipe: BaseRecipe) -> None:
-    """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after."""
+def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
+    """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after.  A resumed cell finds it trained."""
+    kept, about = job.place / "scaffnet.safetensors", job.place / "scaffnet.json"
+    if about.exists():
+        stored = checkpoint.read_tensors(kept, checkpoint.read_json(about)["sha256"])
+        checkpoint.load_state(network.scaffnet, stored, kept)
+        network.scaffnet.eval().requires_grad_(False)
+        return
     schedule = replace(
         recipe.schedule,
         steps=max(1, recipe.schedule.steps // 2),
@@ -102,7 +108,10 @@ def train_scaffold(network: FusionNet, domain: Domain, recipe: BaseRecipe) -> No
         rate=2e-3,
         augment=AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6)),
     )
-    train_scaffnet(network.scaffnet, domain, schedule, seed=recipe.seed)
+    domain = open_domain(job.cell.settings["scaffold"])
+    with job.reporter.bar(f"{job.cell.title}: ScaffNet", schedule.steps) as advance:
+        train_scaffnet(network.scaffnet, domain, schedule, seed=recipe.seed, log=job.log(advance))
+    checkpoint.write_json(about, {"sha256": checkpoint.write_tensors(kept, network.scaffnet.state_dict())})
 
 
 # --- sequences --------------------------------------------------------------------------------------------------------
