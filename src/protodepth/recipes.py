@@ -152,6 +152,8 @@ def base_for(start: str, backbone: str, preset: str = "small") -> BaseRecipe:
         return recipe
     depth_range = Lite.presets[recipe.preset]["depth_range"]
     options: dict[str, Any] = {"depth_range": list(depth_range)}
+    if backbone == "kbnet" and start == "worlds-tiny-mixed":
+        options["centred"] = True
     if backbone == "fusionnet":
         options["scaffnet"] = {**ScaffNet.presets.get(preset, ScaffNet.presets["small"]), "depth_range": depth_range}
     return replace(

@@ -120,3 +120,20 @@ def test_config_builds_the_same_network_again():
 def test_unknown_coordinates_are_refused_with_the_choices():
     with pytest.raises(ConfigError, match="per_level"):
         KBNet(coordinates="right")
+
+
+def test_centred_an_untrained_network_starts_in_the_middle_of_a_wide_range():
+    wide = {"depth_range": [0.1, 100.0]}
+    depths = []
+    for centred in (False, True):
+        torch.manual_seed(0)
+        network = KBNet.from_preset("small", **wide, centred=centred)
+        again = KBNet(**network.config())
+        again.load_state_dict(network.state_dict())
+        batch = frames()
+        depth = network.decode(network.encode(batch))
+        assert torch.equal(depth, again.decode(again.encode(batch)))
+        depths.append(float(depth.detach().median()))
+    assert depths[0] == pytest.approx(0.2, rel=0.3)
+    assert 2.0 < depths[1] < 6.0  # sqrt(0.1 * 100) = 3.2
+    assert "centred" not in KBNet.from_preset("small").config()  # stored networks keep their fingerprint

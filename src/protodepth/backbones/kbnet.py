@@ -1,5 +1,6 @@
 """KBNet (Wong and Soatto, ICCV 2021): calibrated backprojection layers on a sparse-to-dense pool."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -164,6 +165,7 @@ class KBNet(Backbone):
         pools: Sequence[Sequence[int]] = VOID_POOLS,
         depth_range: Sequence[float] = (0.1, 8.0),
         coordinates: Coordinates = "per_level",
+        centred: bool = False,
     ) -> None:
         super().__init__()
         if coordinates not in ("per_level", "official"):
@@ -178,7 +180,12 @@ class KBNet(Backbone):
             "depth_range": list(depth_range),
             "coordinates": coordinates,
         }
-        self.depth_range = (float(depth_range[0]), float(depth_range[1]))
+        if centred:
+            self._config["centred"] = True
+        low, high = self.depth_range = (float(depth_range[0]), float(depth_range[1]))
+        # No convolution has a bias, so that an untrained network answers twice the smallest depth.  From 0.2 m a street is out of sight: the
+        # sparse loss is flat there.  Centred, it starts at the middle of the range (on the log scale), as a wide range needs it.
+        self.offset = math.log(1 / (1 / (math.sqrt(low / high) - low / high) - 1)) if centred else 0.0
         self.latent_specs = paired_specs(image_widths, depth_widths)
         self.default_layers = without_finest(self.latent_specs)
         self.sparse_to_dense_pool = SparseToDensePool(pools[0], pools[1])
@@ -201,4 +208,4 @@ class KBNet(Backbone):
     def decode(self, latents: Latents) -> Depth:
         skips = [*fused_skips(latents.layers), None]
         output = self.decoder(latents.layers["latent"], skips, latents.context["size"])
-        return official_range(torch.sigmoid(output), self.depth_range)
+        return official_range(torch.sigmoid(output + self.offset), self.depth_range)
