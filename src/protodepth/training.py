@@ -296,8 +296,8 @@ def own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
     """The loss terms of this process's rows; over all processes they add up to those of the whole batch."""
     random, config = generator(learner.seed, step), learner.schedule.augment
     terms: LossTerms = {}
-    for source in (batch,) if isinstance(batch, Batch) else batch:
-        source = crop(source.without_ground_truth().to(learner.device), config, random)
+    for number, source in enumerate((batch,) if isinstance(batch, Batch) else batch):
+        source = crop(source.without_ground_truth().to(learner.device), config, random, at_most=number > 0)
         view = augment(source, config, random)
         if source.share is not None and source.share.count == 0:
             continue  # a borrowed row: only the random numbers had to be drawn

@@ -101,3 +101,18 @@ def test_config_builds_the_same_network_again():
     twin = backbones.get("voiced")(**net.config())
     twin.load_state_dict(net.state_dict())
     assert torch.equal(twin(frames()), net(frames()))
+
+
+def test_centred_an_untrained_network_starts_in_the_middle_of_its_range():
+    g = torch.Generator().manual_seed(0)
+    K = torch.tensor([[[60.0, 0, 24], [0, 55.0, 16], [0, 0, 1]]])
+    z = (torch.rand(1, 1, 32, 48, generator=g) * 4 + 0.5) * (torch.rand(1, 1, 32, 48, generator=g) < 0.1)
+    batch = Batch(image=torch.rand(1, 3, 32, 48, generator=g), sparse_depth=z, intrinsics=K)
+    depths = []
+    for centred in (False, True):
+        torch.manual_seed(0)
+        network = VOICED.from_preset("small", depth_range=[0.1, 8.0], centred=centred)
+        assert VOICED(**network.config()).offset == network.offset
+        depths.append(float(network.decode(network.encode(batch)).detach().median()))
+    assert depths[0] == pytest.approx(0.2, rel=0.3)
+    assert depths[1] == pytest.approx(0.9, rel=0.5)  # sqrt(0.1 * 8)

@@ -1,5 +1,6 @@
 """What a depth-completion network must offer so that prototypes can adapt it: encode, declared latents, decode."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -67,3 +68,18 @@ def official_range(value: Tensor, depth_range: tuple[float, float]) -> Tensor:
     r"""Sigmoid output to depth: :math:`d = d_{min} / (\sigma + d_{min}/d_{max})`, as KBNet, VOICED and ScaffNet do."""
     low, high = depth_range
     return low / (value + low / high)
+
+
+def centre(depth_range: tuple[float, float]) -> float:
+    r"""What to add before the sigmoid of :func:`official_range` so that 0 becomes :math:`\sqrt{d_{min} d_{max}}`.
+
+    The published heads have no bias: an untrained network answers :math:`2 d_{min}`.  From 0.2 m the sparse loss is nearly flat, and what starts
+    there learns slowly (VOICED in `room`: 513 mm after 600 steps, centred 281) or never (KBNet with 0.1 to 100 m in `street`).
+
+    >>> import torch
+    >>> round(float(official_range(torch.sigmoid(torch.tensor(centre((0.1, 10.0)))), (0.1, 10.0))), 4)
+    1.0
+    """
+    low, high = depth_range
+    start = math.sqrt(low / high) - low / high
+    return math.log(start / (1 - start))

@@ -1,13 +1,12 @@
 """KBNet (Wong and Soatto, ICCV 2021): calibrated backprojection layers on a sparse-to-dense pool."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from protodepth.backbones.base import Backbone, backbones, official_range
+from protodepth.backbones.base import Backbone, backbones, centre, official_range
 from protodepth.backbones.layers import (
     Conv,
     ConvBlock,
@@ -182,10 +181,8 @@ class KBNet(Backbone):
         }
         if centred:
             self._config["centred"] = True
-        low, high = self.depth_range = (float(depth_range[0]), float(depth_range[1]))
-        # No convolution has a bias, so that an untrained network answers twice the smallest depth.  From 0.2 m a street is out of sight: the
-        # sparse loss is flat there.  Centred, it starts at the middle of the range (on the log scale), as a wide range needs it.
-        self.offset = math.log(1 / (1 / (math.sqrt(low / high) - low / high) - 1)) if centred else 0.0
+        self.depth_range = (float(depth_range[0]), float(depth_range[1]))
+        self.offset = centre(self.depth_range) if centred else 0.0
         self.latent_specs = paired_specs(image_widths, depth_widths)
         self.default_layers = without_finest(self.latent_specs)
         self.sparse_to_dense_pool = SparseToDensePool(pools[0], pools[1])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from protodepth.backbones.base import Backbone, backbones, official_range
+from protodepth.backbones.base import Backbone, backbones, centre, official_range
 from protodepth.errors import ConfigError
 from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Modality
 
@@ -179,15 +179,14 @@ class Head(nn.Module):
 
     def __init__(self, width: int, patch: int, depth_range: tuple[float, float], pixel_width: int) -> None:
         super().__init__()
-        low, high = self.depth_range = depth_range
+        self.depth_range = depth_range
         self.patch = patch
         self.pixels = nn.Linear(width, pixel_width * patch * patch)
         self.smooth = nn.Conv2d(pixel_width, pixel_width, 3, padding=1)
         self.output = nn.Conv2d(pixel_width, 1, 3, padding=1)
         assert self.output.bias is not None
         # Untrained, the network answers the middle of its range (on the log scale), not half the smallest depth.
-        start = math.sqrt(low / high) - low / high
-        nn.init.constant_(self.output.bias, math.log(start / (1 - start)))
+        nn.init.constant_(self.output.bias, centre(depth_range))
 
     def forward(self, x: Float[Tensor, "b n c"], grid: Grid) -> Depth:
         y = F.pixel_shuffle(self.pixels(x).mT.reshape(x.shape[0], -1, *grid), self.patch)

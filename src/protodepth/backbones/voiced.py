@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from protodepth.backbones.base import Backbone, backbones, official_range
+from protodepth.backbones.base import Backbone, backbones, centre, official_range
 from protodepth.backbones.layers import Decoder, VGGEncoder, fused_skips, paired_layers, paired_specs, without_finest
 from protodepth.types import Batch, Depth, Float, Latents
 
@@ -103,6 +103,7 @@ class VOICED(Backbone):
         depth_widths: Sequence[int] = FULL["depth_widths"],
         decoder_widths: Sequence[int] = FULL["decoder_widths"],
         depth_range: Sequence[float] = (0.1, 8.0),
+        centred: bool = False,
     ) -> None:
         super().__init__()
         self._config = {
@@ -111,13 +112,16 @@ class VOICED(Backbone):
             "decoder_widths": list(decoder_widths),
             "depth_range": list(depth_range),
         }
+        if centred:
+            self._config["centred"] = True
         self.depth_range = (float(depth_range[0]), float(depth_range[1]))
+        self.offset = centre(self.depth_range) if centred else 0.0
         self.latent_specs = paired_specs(image_widths, depth_widths)
         self.default_layers = without_finest(self.latent_specs)
         self.encoder_image = VGGEncoder(3, image_widths, VGG11)
         self.encoder_depth = VGGEncoder(2, depth_widths, VGG11)
         skips = [image_widths[n] + depth_widths[n] for n in (3, 2, 1, 0)]
-        self.decoder = Decoder(image_widths[4] + depth_widths[4], skips, decoder_widths, (1, "sigmoid"))
+        self.decoder = Decoder(image_widths[4] + depth_widths[4], skips, decoder_widths)
 
     def config(self) -> dict[str, Any]:
         return dict(self._config)
@@ -134,5 +138,6 @@ class VOICED(Backbone):
     def decode(self, latents: Latents) -> Depth:
         size = latents.context["size"]
         half: Tensor = self.decoder(latents.layers["latent"], fused_skips(latents.layers), size)
+        half = torch.sigmoid(half + self.offset)
         value = F.interpolate(half, size=size, mode="bilinear", align_corners=False)
         return official_range(value, self.depth_range)

@@ -93,11 +93,16 @@ class Draws:
         return bounds[0] + (bounds[1] - bounds[0]) * self.rand(1, 1, 1)
 
 
-def crop(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Batch:
-    """A random window of the batch: images, depth, neighbours; the principal point moves along."""
+def crop(batch: Batch, config: AugmentConfig, random: torch.Generator, *, at_most: bool = False) -> Batch:
+    """A random window of the batch: images, depth, neighbours; the principal point moves along.
+
+    ``at_most``: a smaller frame stays whole, as an old domain's among those that are replayed.
+    """
     if config.crop is None:
         return batch
     (height, width), (rows, columns) = batch.size, config.crop
+    if at_most:
+        rows, columns = min(rows, height), min(columns, width)
     if rows > height or columns > width:
         raise ConfigError(f"crop {rows}x{columns} is larger than the frames {height}x{width}")
     top = height - rows if config.crop_bottom else int(torch.randint(height - rows + 1, (), generator=random))
