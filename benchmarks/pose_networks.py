@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from protodepth import ProtoDepth, open_domain
 from protodepth.backbones.posenet import PoseNet
@@ -36,18 +37,26 @@ def error(pose: PoseNet, data: FrameDataset) -> tuple[float, float]:
     return float(torch.cat(differences).mean()), float(torch.cat(lengths).mean())
 
 
+def recolour(images: list[Tensor], random: np.random.Generator) -> list[Tensor]:
+    """The same change of light and contrast in all pictures of a step: the next place may be darker."""
+    gain, contrast = np.exp(random.uniform(np.log(0.2), np.log(1.5))), random.uniform(0.5, 1.5)
+    return [(gain * (contrast * (x - 0.5) + 0.5)).clamp(0, 1) for x in images]
+
+
 def teach(model: ProtoDepth, data: FrameDataset, schedule: Schedule, seed: int) -> PoseNet:
     torch.manual_seed(seed)
     pose = PoseNet(**model.backbone.default_pose)
     optimiser = torch.optim.Adam(pose.parameters(), lr=schedule.pose_rate)
     pose.train()
     for step in range(schedule.steps):
-        chosen = np.random.default_rng((seed, step)).integers(len(data), size=schedule.batch_size)
+        random = np.random.default_rng((seed, step))
+        chosen = random.integers(len(data), size=schedule.batch_size)
         batch = collate([data[int(i)] for i in chosen])
         with torch.no_grad():
             depth = model.predict_batch(batch, "base").depth
-        pairs = zip(batch.neighbours, batch.poses, strict=True)
-        loss = torch.stack([pose_distance(depth, pose(batch.image, n), g, batch.intrinsics) for n, g in pairs]).sum()
+        image, *neighbours = recolour([batch.image, *batch.neighbours], random)
+        pairs = zip(neighbours, batch.poses, strict=True)
+        loss = torch.stack([pose_distance(depth, pose(image, n), g, batch.intrinsics) for n, g in pairs]).sum()
         optimiser.zero_grad()
         loss.backward()
         for group in optimiser.param_groups:
@@ -71,7 +80,10 @@ def main() -> None:
         domain = open_domain(notes["recipe"]["data"])
         print(f"{name}: {len(domain.train)} frames of {domain.name}", flush=True)
         model.pose = teach(model, domain.train, Schedule(steps=given.steps, batch_size=4, rate=1e-3), given.seed)
-        for world in (domain, *(open_domain(f"worlds:{w}") for w in ("warehouse", "street_dusk"))):
+        for world in (
+            domain,
+            *(open_domain(f"worlds:{w}") for w in ("warehouse", "corridor_night", "street_dusk", "highway")),
+        ):
             off, length = error(model.pose, world.val)
             print(f"  {world.name}: motion off by {off:.3f} m; still camera {length:.3f} m", flush=True)
         command = (
