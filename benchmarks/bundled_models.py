@@ -7,7 +7,7 @@ from protodepth.protocol import evaluate
 
 
 def main() -> None:
-    for name, world in (("worlds-tiny", "room"), ("worlds-tiny-outdoor", "street")):
+    for name, world in (("worlds-tiny", "room"), ("worlds-tiny-outdoor", "street"), ("worlds-tiny-mixed", "street")):
         model, domain = ProtoDepth.from_pretrained(name), open_domain(f"worlds:{world}")
         rules = {"min_depth": domain.rules.min_depth, "max_depth": domain.rules.max_depth}
         errors = {name: evaluate(lambda b, m=model: m.predict_batch(b, "base"), domain.test, domain.rules).mean}
