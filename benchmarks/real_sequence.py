@@ -7,8 +7,7 @@ Each recording is split into blocks of time with gaps; indoors the input is samp
 of KITTI's sweep a fifth of the points is held out.  The table is that of the bench; interpolation on the same frames stands below it.
 Methods that are finished are not repeated; an interrupted one goes on.
 
-The network must cover rooms and streets: a base with the range 0.1 to 100 m, as the recipe worlds-tiny-mixed makes it
-(``protodepth train --recipe worlds-tiny-mixed --out runs/mixed``).
+The network must cover rooms and streets: the bundled base worlds-tiny-mixed has the range 0.1 to 100 m.
 """
 
 import argparse
@@ -52,7 +51,7 @@ RECORDINGS: dict[str, dict[str, Any]] = {
         "max_depth": 80.0,
     },
 }
-METHODS = ("pretrained", "finetune", "ewc", "lwf", "replay", "protodepth")
+METHODS = ("pretrained", "finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
 
 
 def arguments() -> argparse.Namespace:
@@ -62,7 +61,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="worlds-tiny-mixed", help="the base: a bundled name or a model folder")
     parser.add_argument("--world", default="worlds:street", help="what the base has learned")
     parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--steps", type=int, default=400, help="training steps on each recording")
+    parser.add_argument("--steps", type=int, default=300, help="training steps on each recording")
     parser.add_argument("--crop", type=int, nargs=2, default=(128, 192), help="rows and columns of a training crop")
     parser.add_argument("--test-frames", type=int, default=16, help="test frames of each recording, evenly spaced")
     parser.add_argument("--seed", type=int, default=0)
@@ -124,10 +123,7 @@ def floor(domains: list[Domain]) -> dict[str, dict[str, dict[str, float]]]:
 def main() -> None:
     options = arguments()
     if not Path(options.model).is_dir() and options.model not in bundled():
-        raise SystemExit(
-            f"no model {options.model!r}: train one with 'protodepth train --recipe worlds-tiny-mixed --out runs/mixed' and give "
-            "--model runs/mixed/model"
-        )
+        raise SystemExit(f"no model {options.model!r}: give a bundled name ({', '.join(bundled())}) or a model folder")
     reporter, recipe = Reporter(), recipe_for(options)
     domains = open_all(options.folder, options.world, options.test_frames)
     for domain in domains:

@@ -1,0 +1,44 @@
+"""docs/reproducing.md says what was measured: its tables are those of the kept results."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "benchmarks" / "worlds_results.json"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reproducing", ROOT / "benchmarks" / "reproducing.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_of_the_document_are_those_of_the_kept_results(script: ModuleType) -> None:
+    text = (ROOT / "docs" / "reproducing.md").read_text()
+    assert text.split(script.MARKS[0])[1].split(script.MARKS[1])[0] == script.markdown(script.read(KEPT))
+
+
+def test_kept_scores_have_the_identities_of_the_protocol() -> None:
+    """ProtoDepth forgets nothing with the domain given, and pretrained forgets nothing at all; every spread is of several seeds."""
+    experiments = json.loads(KEPT.read_text())["experiments"]
+    for found in experiments.values():
+        for row in found["tables"]["scores"]:
+            if row["Method"] in ("ProtoDepth", "Pretrained"):
+                assert row["Forgetting MAE"]["mean"] == 0, row
+
+
+def test_the_best_learning_method_is_marked_and_pretrained_never_is(script: ModuleType) -> None:
+    rows = [
+        {"Method": "Pretrained", "x": {"mean": 1.0, "spread": None}},
+        {"Method": "EWC", "x": {"mean": 3.0, "spread": 0.5}},
+        {"Method": "ProtoDepth", "x": {"mean": 2.0, "spread": None}},
+    ]
+    assert script.marked(rows, "x", 1) == ["1.0", "3.0 ± 0.5", "**2.0**"]
