@@ -16,7 +16,7 @@ GAP, TEXT = 6, 18
 
 
 def montage(sample: Sample, box: Sequence[int]) -> bytes:
-    """PNG.  First row: image, sparse points, ground truth; then a row for each prediction."""
+    """PNG.  Image and sparse points; ground truth and the colours; then a row for each prediction."""
     colours = span([sample])
     top, bottom, left, right = box
     height, width = sample.image.shape[:2]
@@ -48,15 +48,33 @@ def montage(sample: Sample, box: Sequence[int]) -> bytes:
             [whole(image), points, cut(image), _cut_like(points, box, factor, cut(image))],
         )
     ]
-    blank = Pillow.new("RGB", points.size, "white")
-    rows.append(("Ground truth", [whole(truth), blank, cut(truth)]))
+    bars = [
+        colour_bar("depth (m)", colours.low, colours.high, DEPTH_MAP, points.size, colours.scale),
+        colour_bar("error (m)", 0.0, colours.error, ERROR_MAP, cut(truth).size),
+    ]
+    rows.append(("Ground truth; colours of depth and error", [whole(truth), bars[0], cut(truth), bars[1]]))
     for label, depth in sample.predictions.items():
         mae = depth_errors(depth, sample.ground_truth, min_depth=sample.caps[0], max_depth=sample.caps[1])["mae"]
         shown, wrong = picture(depth), error(depth)
         rows.append((f"{label}: MAE {mae:.0f} mm", [whole(shown), whole(wrong), cut(shown), cut(wrong)]))
-    return _stack(
-        rows, f"depth {colours.low:.2g} to {colours.high:.3g} m ({colours.scale}), error 0 to {colours.error:g} m"
-    )
+    return _stack(rows)
+
+
+def colour_bar(
+    title: str, low: float, high: float, cmap: str, size: tuple[int, int], scale: figures.Scale = "linear"
+) -> Pillow.Image:
+    """A horizontal bar with round numbers, in the middle of a white picture of this size."""
+    picture, font = Pillow.new("RGB", size, "white"), ImageFont.load_default(13)
+    draw, margin, top = ImageDraw.Draw(picture), 20, size[1] // 2 - 24
+    length = size[0] - 2 * margin
+    draw.text((margin, top - TEXT), title, fill="black", font=font)
+    colours = figures.palette(cmap)[1:][np.linspace(0, 254, length).round().astype(int)]
+    picture.paste(Pillow.fromarray(np.repeat(colours[None], 16, 0)), (margin, top))
+    for value in figures.ticks(low, high, scale, most=5):
+        x = margin + length * float(figures.share(np.array(value), low, high, scale))
+        draw.line([x, top + 16, x, top + 21], fill="black")
+        draw.text((x, top + 22), f"{value:g}", fill="black", font=font, anchor="ma")
+    return picture
 
 
 def _cut_like(points: Pillow.Image, box: Sequence[int], factor: int, like: Pillow.Image) -> Pillow.Image:
@@ -64,10 +82,10 @@ def _cut_like(points: Pillow.Image, box: Sequence[int], factor: int, like: Pillo
     return points.crop((left, top, right, bottom)).resize(like.size, Pillow.Resampling.NEAREST)
 
 
-def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]], caption: str) -> bytes:
+def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]]) -> bytes:
     font = ImageFont.load_default(13)
     width = max(sum(p.width + GAP for p in pictures) for _, pictures in rows) + GAP
-    height = sum(max(p.height for p in pictures) + TEXT + GAP for _, pictures in rows) + TEXT + GAP
+    height = sum(max(p.height for p in pictures) + TEXT + GAP for _, pictures in rows) + GAP
     canvas = Pillow.new("RGB", (width, height), "white")
     draw, y = ImageDraw.Draw(canvas), GAP
     for label, pictures in rows:
@@ -77,5 +95,4 @@ def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]], caption: str) -> byte
             canvas.paste(picture, (x, y + TEXT))
             x += picture.width + GAP
         y += max(p.height for p in pictures) + TEXT + GAP
-    draw.text((GAP, y), caption, fill="black", font=font)
     return figures.png(np.asarray(canvas))
