@@ -18,6 +18,7 @@ SCORES = {
     "Average performance MAE": ("performance (mm)", 1),
     "SPTO MAE": ("SPTO (mm)", 1),
 }
+NETWORKS = ("lite", "KBNet", "VOICED", "FusionNet", "Uformer")
 NOT_LEARNING = ("Pretrained", "Joint")  # not among the methods that learn one domain after the other
 
 
@@ -65,7 +66,7 @@ def section(name: str, found: dict[str, Any]) -> str:
         f"| network | method | {' | '.join(title for title, _ in SCORES.values())} | MAE at the end of {', '.join(worlds)} (mm) |",
         "|---|---|" + "---:|" * (len(SCORES) + 1),
     ]
-    for network in dict.fromkeys(r["Network"] for r in scores):
+    for network in sorted({r["Network"] for r in scores}, key=NETWORKS.index):
         rows = [r for r in scores if r["Network"] == network]
         columns = [marked(rows, column, digits) for column, (_, digits) in SCORES.items()]
         for row, texts in zip(rows, zip(*columns, strict=True), strict=True):

@@ -252,9 +252,11 @@ def _winner(rows: Sequence[Group], backbone: str, score: str) -> str:
     told = [g for g in ranked if g.method == OURS and g.setting == "incremental"]
     if len(ranked) < 3 or not told:
         return ""
-    means = sorted(((float(np.mean(g.values(score, "mae"))), g.name) for g in ranked), key=lambda pair: pair[0])
-    place = [name for _, name in means].index(told[0].name) + 1
+    means = {g.name: float(np.mean(g.values(score, "mae"))) for g in ranked}
+    lowest, ours = min(means.values()), means[told[0].name]
+    best = " and ".join(name for name, mean in means.items() if mean == lowest)
+    place = 1 + sum(mean < ours for mean in means.values())
     return (
-        f"{network_name(backbone)}, {SCORE_NAMES[score]} (MAE): best is {means[0][1]} with {means[0][0]:.1f} mm; ProtoDepth is number {place} "
-        f"of {len(means)} with {float(np.mean(told[0].values(score, 'mae'))):.1f} mm."
+        f"{network_name(backbone)}, {SCORE_NAMES[score]} (MAE): best is {best} with {lowest:.1f} mm; ProtoDepth is number {place} "
+        f"of {len(means)} with {ours:.1f} mm."
     )
