@@ -155,8 +155,7 @@ def base_for(start: str, backbone: str, preset: str = "small") -> BaseRecipe:
         return recipe
     depth_range = Lite.presets[recipe.preset]["depth_range"]
     options: dict[str, Any] = {"depth_range": list(depth_range)}
-    # a head that starts at 0.2 m: KBNet finds the way out where the range has two decades (195 mm in `room`), not from three, VOICED from neither
-    if backbone == "voiced" or (backbone == "kbnet" and start == "worlds-tiny-mixed"):
+    if backbone in ("kbnet", "voiced"):  # their heads have no bias: see backbones.base.centre
         options["centred"] = True
     if backbone == "fusionnet":
         options["scaffnet"] = {**ScaffNet.presets.get(preset, ScaffNet.presets["small"]), "depth_range": depth_range}
