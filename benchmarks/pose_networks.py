@@ -9,6 +9,7 @@ Prints the error of the motion on val frames, against a camera that stands still
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 from protodepth import ProtoDepth, open_domain
 from protodepth.backbones.posenet import PoseNet
 from protodepth.data.base import FrameDataset, collate
+from protodepth.errors import ProtoDepthError
 from protodepth.losses import pose_distance
 from protodepth.storage import resolve
 from protodepth.training import Schedule
@@ -93,4 +95,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ProtoDepthError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

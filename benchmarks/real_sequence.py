@@ -12,6 +12,7 @@ The network must cover rooms and streets: the bundled base worlds-tiny-mixed has
 
 import argparse
 import dataclasses
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from protodepth.data.augment import AugmentConfig
 from protodepth.data.base import Domain
 from protodepth.data.open import open_domain
 from protodepth.data.recording import Recording
-from protodepth.errors import ConfigError
+from protodepth.errors import ConfigError, ProtoDepthError
 from protodepth.experiments.work import plain_prediction
 from protodepth.launch import command_line, print_table
 from protodepth.methods.protodepth import describe
@@ -123,7 +124,7 @@ def floor(domains: list[Domain]) -> dict[str, dict[str, dict[str, float]]]:
 def main() -> None:
     options = arguments()
     if not Path(options.model).is_dir() and options.model not in bundled():
-        raise SystemExit(f"no model {options.model!r}: give a bundled name ({', '.join(bundled())}) or a model folder")
+        raise ConfigError(f"no model {options.model!r}: give a bundled name ({', '.join(bundled())}) or a model folder")
     reporter, recipe = Reporter(), recipe_for(options)
     domains = open_all(options.folder, options.world, options.test_frames)
     for domain in domains:
@@ -169,4 +170,8 @@ def learn(
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ProtoDepthError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

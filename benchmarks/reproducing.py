@@ -105,6 +105,9 @@ def main() -> None:
     parser.add_argument("--write", type=Path, default=None, help="document whose tables are replaced")
     parser.add_argument("--keep", type=Path, default=None, help="file for the tables")
     given = parser.parse_args()
+    source = given.bench / "results.json" if given.bench.is_dir() else given.bench
+    if not source.is_file():
+        parser.error(f"{source} does not exist: give the --out folder of a finished bench, or a file written by --keep")
     document = read(given.bench)
     if given.keep is not None:
         given.keep.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,8 +1,10 @@
 """The commands and Python blocks that README and docs show."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "examples/ros2/README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md"))))  # fmt: skip
@@ -48,3 +50,13 @@ def spoken(document: str) -> list[str]:
     """Commands inside sentences, between single backticks."""
     text = re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.S | re.M)
     return re.findall(r"`protodepth ([a-z][^`]*)`", text)
+
+
+def load_benchmark(name: str) -> ModuleType:
+    """A script of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

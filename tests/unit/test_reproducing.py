@@ -1,11 +1,12 @@
 """docs/reproducing.md says what was measured: its tables are those of the kept results."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from documents import load_benchmark
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "benchmarks" / "worlds_results.json"
@@ -13,12 +14,7 @@ KEPT = ROOT / "benchmarks" / "worlds_results.json"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reproducing", ROOT / "benchmarks" / "reproducing.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("reproducing")
 
 
 def test_the_tables_of_the_document_are_those_of_the_kept_results(script: ModuleType) -> None:

@@ -1,12 +1,12 @@
 """The benchmark behind docs/choosing.md: how worlds differ follows from their definitions, and the document holds its tables."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from documents import load_benchmark
 from protodepth.data.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,12 +15,7 @@ DOCUMENT = ROOT / "docs" / "choosing.md"
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("unknown_domains", ROOT / "benchmarks" / "unknown_domains.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_benchmark("unknown_domains")
 
 
 @pytest.mark.parametrize(
