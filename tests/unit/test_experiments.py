@@ -14,7 +14,7 @@ from protodepth import paper_tables
 from protodepth.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from protodepth.experiments import bench, catalogue, locks, looks, scores, thin, tuning, work
 from protodepth.experiments.cells import Cell, Store, digest, ordered
-from protodepth.experiments.planning import Options, Planner, Training, read_tuned
+from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.metrics import METRICS, ScoreMatrix, Scores
 from protodepth.progress import Reporter
 from protodepth.protocol import SequenceResult
@@ -649,7 +649,7 @@ def test_every_method_gets_the_same_number_of_trials_and_the_first_is_the_recipe
     for method in tuning.SPACES:
         found = tuning.trials(method, 5)
         assert [t.number for t in found] == list(range(5))
-        assert found[0].tuned() == {}
+        assert found[0].tuned({}) == {}
         assert len({json.dumps(t.values) for t in found}) == 5
         for trial in found[1:]:
             for name, low, high in tuning.SPACES[method]:
@@ -664,6 +664,31 @@ def test_trials_are_judged_on_val_frames():
     assert planned.settings["split"] == "val"
     assert planned.settings["recipe"]["rates"]["ewc"] == trial.values["rate"]
     assert planned.settings["recipe"]["settings"]["ewc"]["strength"] == trial.values["strength"]
+
+
+def test_trials_may_start_from_chosen_values_and_change_only_their_own():
+    start = {"indoor": {"any": {"protodepth": {"rate": 0.07, "settings": {"image_size": 60, "separation": 0.044}}}}}
+    first, second = tuning.trials("protodepth", 2)
+    kept = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", first).settings["recipe"]
+    assert (kept["rates"]["protodepth"], kept["prototypes"]["image_size"], kept["prototypes"]["separation"]) == (
+        0.07,
+        60,
+        0.044,
+    )
+    changed = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", second).settings["recipe"]
+    assert changed["prototypes"]["image_size"] == 60
+    assert changed["rates"]["protodepth"] == second.values["rate"] != 0.07
+    assert changed["prototypes"]["separation"] == second.values["separation"] != 0.044
+
+
+def test_a_network_without_values_of_its_own_takes_those_for_any_network_method_by_method():
+    tuned = {"indoor": {"any": {"ewc": {"rate": 1e-3}, "lwf": {"rate": 2e-3}}, "kbnet": {"lwf": {"rate": 3e-3}}}}
+    rates = {
+        (b, m): chosen_values(tuned, "indoor", b, m).get("rate")
+        for b in ("kbnet", "lite")
+        for m in ("ewc", "lwf", "cmp")
+    }
+    assert list(rates.values()) == [1e-3, 3e-3, None, 1e-3, 2e-3, None]
 
 
 def test_the_score_of_a_trial_is_the_geometric_mean_of_average_performance():

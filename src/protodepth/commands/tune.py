@@ -20,7 +20,9 @@ class Tune:
     methods: tuple[str, ...] = ("finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
     """Methods to tune."""
     trials: int = 6
-    """Trials of each method; the first is the recipe as it is."""
+    """Trials of each method; the first is the start as it is: the recipe, with the values of --tuned."""
+    tuned: Path | None = None
+    """A tuned file whose values the trials start from, as one chosen with another network."""
     seed: int = 0
     """Seed of the trials."""
     steps: int | None = None
@@ -43,7 +45,7 @@ class Tune:
         from protodepth.commands.bench import pairs, positive, words
         from protodepth.commands.options import parse_size
         from protodepth.errors import UnknownNameError
-        from protodepth.experiments.planning import Options
+        from protodepth.experiments.planning import Options, read_tuned
         from protodepth.experiments.tuning import tune
         from protodepth.progress import Reporter
 
@@ -61,6 +63,7 @@ class Tune:
             frames=positive("frames", self.frames),
             preset=self.preset,
             bases=pairs(self.base),
+            tuned=read_tuned(self.tuned),
         )
         device = distributed.device(self.device)
         found = tune(self.trials, self.out, options, reporter=Reporter(), device=device)

@@ -185,8 +185,7 @@ class Planner:
         self, recipe: SequenceRecipe, backbone: str, method: str, changes: Mapping[str, Any]
     ) -> SequenceRecipe:
         """Only this method's rate and settings: to tune one method leaves the cells of the others alone."""
-        networks = self.options.tuned.get(recipe.name, {})
-        tuned = networks.get(backbone, networks.get(ANY, {})).get(method, {})
+        tuned = chosen_values(self.options.tuned, recipe.name, backbone, method)
         rate = tuned.get("rate", recipe.rates.get(method))
         settings = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes
@@ -199,6 +198,17 @@ class Planner:
             settings={method: settings} if settings else {},
             prototypes=prototypes,
         )
+
+
+def chosen_values(tuned: Mapping[str, Any], sequence: str, backbone: str, method: str) -> dict[str, Any]:
+    """What a tuned file says of one method: the network's own entry, else the one for any network, else nothing.
+
+    >>> chosen_values({"indoor": {"any": {"ewc": {"rate": 1e-3}}, "kbnet": {"lwf": {}}}}, "indoor", "kbnet", "ewc")
+    {'rate': 0.001}
+    """
+    networks = tuned.get(sequence, {})
+    found: dict[str, Any] = (networks.get(ANY, {}) | networks.get(backbone, {})).get(method, {})
+    return found
 
 
 def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:

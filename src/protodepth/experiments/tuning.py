@@ -14,7 +14,7 @@ from protodepth import checkpoint
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.experiments.bench import claim_folder, work
 from protodepth.experiments.cells import Cell, Store, ordered
-from protodepth.experiments.planning import Options, Planner, Training, read_tuned
+from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
 from protodepth.metrics import METRICS
 from protodepth.progress import Reporter
@@ -35,20 +35,22 @@ SPACES: Mapping[str, tuple[tuple[str, float, float], ...]] = {  # name, lowest, 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One point of a method's space: {} is the recipe as it is."""
+    """One point of a method's space: {} is the start as it is (the recipe, or what the options have tuned already)."""
 
     method: str
     number: int
     values: dict[str, Any]
 
-    def tuned(self) -> dict[str, Any]:
-        settings = {k: v for k, v in self.values.items() if k != "rate"}
-        found: dict[str, Any] = {"rate": self.values["rate"]} if "rate" in self.values else {}
+    def tuned(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """The start's values (as in a tuned file) with this trial's in their places."""
+        settings = {**start.get("settings", {}), **{k: v for k, v in self.values.items() if k != "rate"}}
+        rate = self.values.get("rate", start.get("rate"))
+        found: dict[str, Any] = {} if rate is None else {"rate": rate}
         return found | ({"settings": settings} if settings else {})
 
 
 def trials(method: str, count: int) -> list[Trial]:
-    """The recipe's own values, then ``count - 1`` points that fill the space evenly (a Halton sequence), the same every time.
+    """The start's own values, then ``count - 1`` points that fill the space evenly (a Halton sequence), the same every time.
 
     >>> [t.number for t in trials("finetune", 3)], trials("ewc", 3)[0].values
     ([0, 1, 2], {})
@@ -70,7 +72,8 @@ def trials(method: str, count: int) -> list[Trial]:
 
 
 def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial) -> Cell:
-    tuned = {sequence: {backbone: {trial.method: trial.tuned()}}}
+    start = chosen_values(options.tuned, sequence, backbone, trial.method)
+    tuned = {sequence: {backbone: {trial.method: trial.tuned(start)}}}
     row = Training(
         sequence=sequence,
         backbone=backbone,
@@ -118,7 +121,7 @@ def tune(
         if not judged:
             raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(failed.values()), 'unknown reason')}")
         best = min(judged, key=lambda pair: pair[0])[1]
-        chosen[row] = best.tuned()
+        chosen[row] = best.tuned(chosen_values(options.tuned, *row))
         names = dict(zip(("sequence", "backbone", "method"), row, strict=True))
         record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
     checkpoint.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
