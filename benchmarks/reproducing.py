@@ -18,6 +18,15 @@ SCORES = {
     "Average performance MAE": ("performance (mm)", 1),
     "SPTO MAE": ("SPTO (mm)", 1),
 }
+# The other experiments: what their columns end with, and decimals.
+OTHERS: dict[str, dict[str, int]] = {
+    "set-sizes-indoor": {"parameters, %": 1, "MAE": 1, "RMSE": 1},
+    "set-sizes-outdoor": {"parameters, %": 1, "MAE": 1, "RMSE": 1},
+    "ablations": {"MAE": 1, "RMSE": 1, "iMAE": 2, "iRMSE": 2},
+    "training-time": {"step": 1, "times finetuning": 2, "between": 1},
+    "joint": {"MAE": 1, "RMSE": 1, "iMAE": 2, "iRMSE": 2},
+    "zero-shot": {"MAE": 1, "RMSE": 1, "iMAE": 2, "iRMSE": 2},
+}
 NETWORKS = ("lite", "KBNet", "VOICED", "FusionNet", "Uformer")
 NOT_LEARNING = ("Pretrained", "Joint")  # not among the methods that learn one domain after the other
 
@@ -76,10 +85,7 @@ def section(name: str, found: dict[str, Any]) -> str:
     lines.append("\nGain over the best baseline, as the paper computes it (in brackets the paper's own tables):\n")
     lines += ["| | forgetting (%) | performance (%) | SPTO (%) |", "|---|---:|---:|---:|"]
     for row in found["tables"]["gain"]:
-        texts = [
-            number(row[k], 2) + (f" [{row[k]['paper']:g}]" if row[k]["paper"] is not None else "")
-            for k in ("Forgetting", "Average performance", "SPTO")
-        ]
+        texts = [number(row[k], 2) + printed(row[k]) for k in ("Forgetting", "Average performance", "SPTO")]
         lines.append(f"| {row['Method']} | {' | '.join(texts)} |")
     lines.append("")
     lines += [f"- {finding}" for finding in found["findings"]]
@@ -89,8 +95,41 @@ def section(name: str, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def other_section(name: str, found: dict[str, Any]) -> str:
+    """Every table of an experiment with the columns that OTHERS names, ours and in brackets the paper's."""
+    lines = [f"### {found['title']}\n"]
+    for rows in found["tables"].values():
+        heads = [key for key, value in rows[0].items() if not isinstance(value, dict)]
+        columns = {key: digits_of(name, key) for key in rows[0] if key not in heads}
+        columns = {key: digits for key, digits in columns.items() if digits is not None}
+        lines += [f"| {' | '.join((*heads, *columns))} |", "|---|" + "---|" * (len(heads) - 1) + "---:|" * len(columns)]
+        for row in rows:
+            texts = [number(row[key], digits) + printed(row[key]) for key, digits in columns.items()]
+            lines.append(f"| {' | '.join((*(str(row[h]) for h in heads), *texts))} |")
+        lines.append("")
+    lines += [f"- {finding}" for finding in found["findings"]]
+    if found["missing"]:
+        lines.append(f"- Not finished when this was written: {len(found['missing'])} cells.")
+    return "\n".join(lines) + ("\n" if found["findings"] or found["missing"] else "")
+
+
+def digits_of(name: str, column: str) -> int | None:
+    """Decimals of a column; None: it is not shown.
+
+    >>> digits_of("set-sizes-indoor", "warehouse MAE"), digits_of("set-sizes-indoor", "warehouse iMAE")
+    (1, None)
+    """
+    return next((digits for end, digits in OTHERS[name].items() if column == end or column.endswith(f" {end}")), None)
+
+
+def printed(value: dict[str, Any]) -> str:
+    return f" [{value['paper']:g}]" if value["paper"] is not None else ""
+
+
 def markdown(document: dict[str, Any]) -> str:
-    parts = [section(name, document["experiments"][name]) for name in SHOWN if name in document["experiments"]]
+    known = document["experiments"]
+    parts = [section(name, known[name]) for name in SHOWN if name in known]
+    parts += [other_section(name, known[name]) for name in OTHERS if name in known]
     return "\n".join(parts)
 
 

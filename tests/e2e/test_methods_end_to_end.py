@@ -69,12 +69,18 @@ def new(starts: dict[str, ProtoDepth]) -> Callable[[str], Method]:
 
 
 def learn(
-    method: Method, domains: list[Domain], folder: Path | None = None, kill: tuple[str, str, int] | None = None
+    method: Method,
+    domains: list[Domain],
+    folder: Path | None = None,
+    kill: tuple[str, str, int] | None = None,
+    steps: list[int] | None = None,
 ) -> SequenceResult:
-    """The sequence as the commands run it; ``kill`` = (method, domain, step) ends it there without a word."""
+    """The sequence as the commands run it; ``kill`` = (method, domain, step) ends it there without a word; ``steps`` collects what was logged."""
 
     def fit_domain(method, domain, each_step):
         def log(step, record):
+            if steps is not None:
+                steps.append(step)
             if (method.name, domain.name, step) == kill:
                 raise PowerCutError
 
@@ -124,6 +130,13 @@ def test_a_method_learns_a_sequence_and_fills_both_matrices(name, done):
     rows = result.incremental.matrices["mae"].values
     assert (rows[0] == rows[2]).all() == (not methods.get(name).trains)  # learning changes something
     assert result.skipped == 0
+
+
+@pytest.mark.parametrize("name", ["finetune", "ancl", "l2p", "joint"])
+def test_progress_bars_know_how_many_steps_a_method_takes(name, new, domains):
+    method, steps = new(name), []
+    learn(method, domains, steps=steps)
+    assert len(steps) == SCHEDULE.steps * method.trainings(len(domains) - 1)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "protodepth"])

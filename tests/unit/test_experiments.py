@@ -19,6 +19,7 @@ from protodepth.metrics import METRICS, ScoreMatrix, Scores
 from protodepth.progress import Reporter
 from protodepth.protocol import SequenceResult
 from protodepth.report import bench as page
+from protodepth.report import bench as report_bench
 from protodepth.report import tables
 from protodepth.report.tables import Column, Line, Table, Value
 
@@ -706,3 +707,24 @@ def test_a_tuned_file_with_unknown_names_is_refused(tmp_path):
     (tmp_path / "t.toml").write_text("[indoor.lite.sgd]\nrate = 1e-3\n")
     with pytest.raises(UnknownNameError, match="ewc"):
         read_tuned(tmp_path / "t.toml")
+
+
+def test_two_columns_of_one_name_are_told_apart_by_their_unit_in_the_records():
+    columns = (
+        Column("parameters", "a domain", "M"),
+        Column("parameters", "a domain", "%"),
+        Column("MAE", "room", "mm"),
+    )
+    made = Table(
+        name="t",
+        title="",
+        heads=("Method",),
+        columns=columns,
+        lines=(Line(("x",), (Value(1.0), Value(2.0), Value(3.0))),),
+    )
+    (row,) = report_bench._rows(made)
+    assert {k: v["mean"] for k, v in row.items() if k != "Method"} == {
+        "a domain parameters, M": 1.0,
+        "a domain parameters, %": 2.0,
+        "room MAE": 3.0,
+    }

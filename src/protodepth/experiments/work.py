@@ -136,7 +136,7 @@ def run_training(job: Job) -> dict[str, Any]:
     schedule = replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
     stages: dict[str, str] = {}
     resumed = (job.place / "state").exists()
-    with job.reporter.bar(job.cell.title, schedule.steps * (len(domains) - 1) * method.phases) as advance:
+    with job.reporter.bar(job.cell.title, schedule.steps * method.trainings(len(domains) - 1)) as advance:
         log = job.log(advance)
 
         def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:

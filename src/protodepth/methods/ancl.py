@@ -46,7 +46,6 @@ class ANCL(EWC):
     """
 
     name: ClassVar[str] = "ancl"
-    phases: ClassVar[int] = 2
     Config: ClassVar[Any] = ANCLConfig
     config: ANCLConfig  # type: ignore[assignment]
 
@@ -54,6 +53,9 @@ class ANCL(EWC):
         super().__init__(model, objective, config)
         self.auxiliary_anchor: Weights = {}
         self.auxiliary_fisher: Weights = {}
+
+    def trainings(self, stages: int) -> int:
+        return 2 * stages
 
     def begin_domain(self, domain: Domain, fit: Fit) -> None:
         if not self.anchor:  # the first domain: nothing to protect

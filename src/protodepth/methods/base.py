@@ -43,7 +43,6 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     Config: ClassVar[Any] = None  # its frozen dataclass of settings; None = it has none
-    phases: ClassVar[int] = 1  # trainings of one stage, for progress bars: an auxiliary network counts
     trains: bool = True  # False: nothing is learned (pretrained)
     seed: int = 0  # of the run: what a method draws itself (the start of prototypes) is part of the spread over seeds
 
@@ -62,6 +61,10 @@ class Method(ABC):
 
     def budget(self, steps: int) -> int:
         return steps
+
+    def trainings(self, stages: int) -> int:
+        """How many times a stage's steps a sequence with ``stages`` new domains takes in all, for progress bars."""
+        return stages
 
     def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Step]:
         """``loader`` begins at step ``start`` of the run's ``seed``: what is mixed in must depend on these two alone."""

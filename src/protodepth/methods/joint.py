@@ -61,6 +61,9 @@ class Joint(Finetune):
     def budget(self, steps: int) -> int:
         return steps * (self.config.stages or len(self.domains))
 
+    def trainings(self, stages: int) -> int:
+        return self.config.stages or stages + 1
+
     def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Step]:
         size = self.config.sub_batch or max(1, next(iter(loader)).total // len(self.domains))
         streams = (

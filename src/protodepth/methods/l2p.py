@@ -72,6 +72,9 @@ class L2P(Method):
                 f"l2p needs a transformer whose encode takes prompts; {name} has no place for them: use the backbone uformer"
             )
 
+    def trainings(self, stages: int) -> int:
+        return stages + self.config.first
+
     def begin_domain(self, domain: Domain, fit: Fit) -> None:
         if self.before is not None and self.before.name not in self.pools:
             self.active = self.before.name

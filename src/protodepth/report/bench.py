@@ -128,6 +128,7 @@ def _json(s: Section) -> dict[str, Any]:
 def _rows(table: Table) -> list[dict[str, Any]]:
     """Lines as records: the heads by name, the columns as numbers with spread and the paper's value."""
     names = [f"{c.group} {c.title}".strip() for c in table.columns]
+    names = [n if names.count(n) == 1 else f"{n}, {c.unit}" for n, c in zip(names, table.columns, strict=True)]
     rows = []
     for line in table.lines:
         cells = [c if isinstance(c, str) else asdict(c) for c in line.cells]
