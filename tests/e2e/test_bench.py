@@ -240,6 +240,10 @@ def test_tune_chooses_on_val_and_bench_uses_it(tmp_path):
         assert min(own, key=lambda t: t["score"])["chosen"]
     tuned = ("--tuned", str(tmp_path / "tuning" / "tuned.toml"))
     assert cli.run(["bench", "outdoor", "--dry-run", *MAIN, *tuned, *TINY]) == 0
+    again = ["--sequence", "outdoor", "--methods", "finetune", "--trials", "1"]  # known cells: nothing is trained
+    assert cli.run(["tune", *again, "--out", str(tmp_path / "tuning"), *TINY]) == 0
+    kept = json.loads((tmp_path / "tuning" / "trials.json").read_text())["trials"]
+    assert [t["method"] for t in kept] == ["protodepth"] * 2 + ["finetune"]  # the other method's record stays
 
 
 @pytest.mark.parametrize(

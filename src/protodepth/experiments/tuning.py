@@ -107,7 +107,7 @@ def tune(
 ) -> dict[Row, dict[str, Any]]:
     """Trials (resumable cells) for the sequences, networks and methods of the options; writes ``tuned.toml`` and ``trials.json``.
 
-    Returns the chosen values by sequence, network and method.
+    Both files keep what earlier commands chose for other sequences, networks and methods.  Returns the chosen values by sequence, network and method.
     """
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
     planned = {row: [(t, plan_trial(options, row[0], row[1], t)) for t in trials(row[2], count)] for row in rows}
@@ -125,7 +125,9 @@ def tune(
         names = dict(zip(("sequence", "backbone", "method"), row, strict=True))
         record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
     checkpoint.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
-    checkpoint.write_json(out / "trials.json", {"split": "val", "trials": record, "failed": failed})
+    earlier = checkpoint.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
+    others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in planned]
+    checkpoint.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
     return chosen
 
 
