@@ -408,6 +408,12 @@ def test_a_folder_with_another_configuration_is_refused_and_names_the_difference
         bench.claim(tmp_path / "out", ["indoor"], change(steps=3))
     assert len(bench.requests(tmp_path / "out", "indoor")) == 2
     bench.claim(tmp_path / "out", ["outdoor"], change(steps=3))  # another experiment may have its own
+    elsewhere = {"mixed": {"any": {"ewc": {"rate": 1e-3}}}}
+    bench.claim(
+        tmp_path / "out", ["indoor"], change(tuned=elsewhere)
+    )  # values for another sequence change nothing here
+    with pytest.raises(CheckpointError, match=r"tuned\.indoor"):
+        bench.claim(tmp_path / "out", ["indoor"], change(tuned={"indoor": elsewhere["mixed"]}))
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):

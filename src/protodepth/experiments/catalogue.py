@@ -311,4 +311,5 @@ def shared_settings(experiment: Experiment, options: Options) -> dict[str, Any]:
     plan = Planner(options)
     sequences = {s: config.to_dict(plan.recipe(s)) for s in experiment.sequences}
     starts = {s: config.to_dict(plan.base_recipe(recipes.SEQUENCES[s]().start, "lite")) for s in experiment.sequences}
-    return {"sequences": sequences, "bases": starts, "tuned": options.tuned, "preset": options.preset}
+    tuned = {s: values for s, values in options.tuned.items() if s in experiment.sequences}  # of others: no matter here
+    return {"sequences": sequences, "bases": starts, "tuned": tuned, "preset": options.preset}
