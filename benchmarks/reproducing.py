@@ -62,6 +62,18 @@ def marked(rows: list[dict[str, Any]], column: str, digits: int) -> list[str]:
     return texts
 
 
+def at_the_end(values: list[dict[str, Any] | None]) -> str:
+    """Errors on every domain after the last one was learned, and their mean: the stability of SPTO.
+
+    >>> at_the_end([{"mean": 161.2}, {"mean": 325.4}, {"mean": 247.6}])
+    '161, 325, 248; 244.7'
+    """
+    known = [v["mean"] for v in values if v is not None and v["mean"] is not None]
+    if len(known) < len(values):
+        return "–"
+    return ", ".join(f"{n:.0f}" for n in known) + f"; {sum(known) / len(known):.1f}"
+
+
 def section(name: str, found: dict[str, Any]) -> str:
     scores = found["tables"]["scores"]
     stages = {(r["Network"], r["Method"]): r for r in found["tables"]["stages"]}
@@ -72,7 +84,7 @@ def section(name: str, found: dict[str, Any]) -> str:
     worlds = [k.removesuffix(" at the end") for k in ends] + [last.removesuffix(" learned")]
     lines = [
         f"### {name}: {' → '.join(worlds)}\n",
-        f"| network | method | {' | '.join(title for title, _ in SCORES.values())} | MAE at the end of {', '.join(worlds)} (mm) |",
+        f"| network | method | {' | '.join(title for title, _ in SCORES.values())} | MAE at the end of {', '.join(worlds)}; mean (mm) |",
         "|---|---|" + "---:|" * (len(SCORES) + 1),
     ]
     for network in sorted({r["Network"] for r in scores}, key=NETWORKS.index):
@@ -80,7 +92,7 @@ def section(name: str, found: dict[str, Any]) -> str:
         columns = [marked(rows, column, digits) for column, (_, digits) in SCORES.items()]
         for row, texts in zip(rows, zip(*columns, strict=True), strict=True):
             own = stages.get((network, row["Method"]), {})
-            errors = ", ".join(number(own.get(k) and {**own[k], "spread": None}, 0) for k in (*ends, last))
+            errors = at_the_end([own.get(k) for k in (*ends, last)])
             lines.append(f"| {network} | {row['Method']} | {' | '.join(texts)} | {errors} |")
     lines.append("\nGain over the best baseline, as the paper computes it (in brackets the paper's own tables):\n")
     lines += ["| | forgetting (%) | performance (%) | SPTO (%) |", "|---|---:|---:|---:|"]
