@@ -20,8 +20,8 @@ SCORES = {
 }
 # The other experiments: what their columns end with, and decimals.
 OTHERS: dict[str, dict[str, int]] = {
-    "set-sizes-indoor": {"parameters, %": 1, "MAE": 1, "RMSE": 1},
-    "set-sizes-outdoor": {"parameters, %": 1, "MAE": 1, "RMSE": 1},
+    "set-sizes-indoor": {"a domain, %": 1, "MAE": 1, "RMSE": 1},
+    "set-sizes-outdoor": {"a domain, %": 1, "MAE": 1, "RMSE": 1},
     "ablations": {"MAE": 1, "RMSE": 1, "iMAE": 2, "iRMSE": 2},
     "training-time": {"step": 1, "times finetuning": 2, "between": 1},
     "joint": {"MAE": 1, "RMSE": 1, "iMAE": 2, "iRMSE": 2},

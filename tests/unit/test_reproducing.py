@@ -38,3 +38,19 @@ def test_the_best_learning_method_is_marked_and_pretrained_never_is(script: Modu
         {"Method": "ProtoDepth", "x": {"mean": 2.0, "spread": None}},
     ]
     assert script.marked(rows, "x", 1) == ["1.0", "3.0 ± 0.5", "**2.0**"]
+
+
+def test_other_experiments_show_their_own_columns_and_the_papers_numbers(script: ModuleType) -> None:
+    value = {"mean": 344.44, "spread": None, "paper": 14.59}
+    row = {
+        "Method": "ProtoDepth",
+        "parameters a domain, M": value,
+        "parameters a domain, %": value,
+        "room MAE": value,
+        "room iMAE": value,
+    }
+    found = {"title": "set-sizes-indoor: x", "tables": {"sizes": [row]}, "findings": ["A finding."], "missing": []}
+    text = script.other_section("set-sizes-indoor", found)
+    assert "| Method | parameters a domain, % | room MAE |" in text
+    assert "| ProtoDepth | 344.4 [14.59] | 344.4 [14.59] |" in text
+    assert "- A finding." in text
