@@ -32,6 +32,7 @@ class Method(ABC):
     ``prepare``       once, before everything: all domains of the sequence (only joint training may look at them)
     ``begin_domain``  a snapshot, a new prototype set, an auxiliary network
     ``budget``        how many steps a stage of ``steps`` gets
+    ``trainings``     how many times a stage's steps a whole sequence takes, for progress bars
     ``batches``       wraps the training batches (replay adds its buffers here); the same for a resumed run
     ``loss``          named terms for one batch; never steps an optimiser
     ``end_domain``    Fisher, buffer, freeze; also called for a first domain that the model has learned before
