@@ -231,6 +231,11 @@ def read_tuned(path: Path | None) -> dict[str, Any]:
         for backbone, rows in networks.items():
             if backbone != ANY:
                 backbones.get(backbone)
-            for method in rows:
+            for method, chosen in rows.items():
                 methods.get(method)
+                rate = chosen.get("rate", 1.0)
+                if not isinstance(rate, int | float) or not rate > 0:
+                    raise ConfigError(
+                        f"{path}: {sequence}.{backbone}.{method}.rate must be a positive number, got {rate!r}"
+                    )
     return values
