@@ -74,6 +74,12 @@ def at_the_end(values: list[dict[str, Any] | None]) -> str:
     return ", ".join(f"{n:.0f}" for n in known) + f"; {sum(known) / len(known):.1f}"
 
 
+def said(found: dict[str, Any]) -> list[str]:
+    """The findings of an experiment and what it lacks."""
+    lacks = [f"- Not finished when this was written: {len(found['missing'])} cells."] if found["missing"] else []
+    return [f"- {finding}" for finding in found["findings"]] + lacks
+
+
 def section(name: str, found: dict[str, Any]) -> str:
     scores = found["tables"]["scores"]
     stages = {(r["Network"], r["Method"]): r for r in found["tables"]["stages"]}
@@ -100,9 +106,7 @@ def section(name: str, found: dict[str, Any]) -> str:
         texts = [number(row[k], 2) + printed(row[k]) for k in ("Forgetting", "Average performance", "SPTO")]
         lines.append(f"| {row['Method']} | {' | '.join(texts)} |")
     lines.append("")
-    lines += [f"- {finding}" for finding in found["findings"]]
-    if found["missing"]:
-        lines.append(f"- Not finished when this was written: {len(found['missing'])} cells.")
+    lines += said(found)
     lines.append(f"\nTime of all cells together: {found['seconds'] / 60:.0f} minutes of one core.\n")
     return "\n".join(lines)
 
@@ -119,10 +123,8 @@ def other_section(name: str, found: dict[str, Any]) -> str:
             texts = [number(row[key], digits) + printed(row[key]) for key, digits in columns.items()]
             lines.append(f"| {' | '.join((*(str(row[h]) for h in heads), *texts))} |")
         lines.append("")
-    lines += [f"- {finding}" for finding in found["findings"]]
-    if found["missing"]:
-        lines.append(f"- Not finished when this was written: {len(found['missing'])} cells.")
-    return "\n".join(lines) + ("\n" if found["findings"] or found["missing"] else "")
+    lines += said(found)
+    return "\n".join(lines) + ("\n" if said(found) else "")
 
 
 def digits_of(name: str, column: str) -> int | None:
