@@ -9,7 +9,7 @@ from protodepth import recipes
 from protodepth.data.base import Domain
 from protodepth.launch import command_line, picture
 from protodepth.model import ProtoDepth
-from protodepth.progress import Reporter
+from protodepth.progress import Reporter, StepCount
 from protodepth.protocol import SequenceResult
 from protodepth.report import about_run, collect, results_document, write_run
 from protodepth.runs import SequenceRecipe, learn_sequence, open_domains
@@ -36,13 +36,10 @@ def demo(
     for name in methods:
         total = recipe.schedule.steps * (len(domains) - 1) if name != "pretrained" else 1
         with reporter.bar(f"{name}: {' -> '.join(d.name for d in domains[1:])}", total) as advance:
-            done = [0]
-
-            def each(step: int, record: dict[str, float], done: list[int] = done, advance: Any = advance) -> None:
-                done[0] += 1
-                advance(done[0])
-
-            result, method = learn_sequence(name, recipe, model, domains, log=each)
+            count = StepCount(advance)
+            result, method = learn_sequence(
+                name, recipe, model, domains, log=lambda step, record, count=count: count(step), report=reporter.line
+            )
         results.append(result)
         samples = picture(samples, method)
     seconds = time.monotonic() - started

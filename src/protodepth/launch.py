@@ -15,7 +15,7 @@ from protodepth.checkpoint import read_json, write_json
 from protodepth.data.open import open_domain
 from protodepth.errors import CheckpointError, ConfigError, ProcessLost
 from protodepth.methods.base import Method, methods
-from protodepth.progress import Reporter
+from protodepth.progress import Reporter, StepCount
 from protodepth.report import (
     Sample,
     about_run,
@@ -26,7 +26,7 @@ from protodepth.report import (
     table,
     write_run,
 )
-from protodepth.runs import BaseRecipe, SequenceRecipe, learn_sequence, open_domains, train_base
+from protodepth.runs import BaseRecipe, SequenceRecipe, build_method, learn_sequence, open_domains, train_base
 from protodepth.storage import resolve
 from protodepth.training import JsonLines, check_processes
 
@@ -182,13 +182,12 @@ def run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.devic
     reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(log_file(out))
     model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
     domains = open_domains(recipe)
-    total = recipe.schedule.steps * (len(domains) - 1)
+    total = recipe.schedule.steps * build_method(name, model, recipe).trainings(len(domains) - 1)
     with reporter.bar(f"{name} on {recipe.name}", total) as advance:
-        done = [0]
+        count = StepCount(advance)
 
         def each(step: int, record: dict[str, Any]) -> None:
-            done[0] += 1
-            advance(done[0])
+            count(step)
             if step % 50 == 0:
                 log(step, record)
 

@@ -38,14 +38,30 @@ class Reporter:
 
     def _plain(self, label: str, total: int) -> Callable[[int], None]:
         started, last = time.monotonic(), [0.0]
+        before: list[int] = []  # what an earlier run had done took no time of this one
 
         def advance(n: int) -> None:
             now = time.monotonic()
+            if not before:
+                before.append(n - 1)
             if n >= total or now - last[0] >= 10:
                 last[0] = now
-                left = (now - started) / max(n, 1) * (total - n)
+                left = (now - started) / max(n - before[0], 1) * (total - n)
                 self.line(
                     f"{label}: {n}/{total}" + (f", {left:.0f} s left" if n < total else f" in {now - started:.0f} s")
                 )
 
         return advance
+
+
+class StepCount:
+    """Steps of several trainings, one after another, as one count for a bar; a training that is resumed starts where it was."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self.advance, self.before, self.last = advance, 0, 0
+
+    def __call__(self, step: int) -> None:
+        if step <= self.last:
+            self.before += self.last
+        self.last = step
+        self.advance(self.before + step)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from protodepth.demo import demo
+from protodepth.progress import Reporter
 from protodepth.storage import bundled
 
 pytestmark = pytest.mark.skipif(
@@ -17,8 +18,20 @@ pytestmark = pytest.mark.skipif(
 def document(tmp_path_factory):
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("demo")
-    result = demo(out, steps=150, seed=0)
-    return result, out
+    reporter = Lines()
+    result = demo(out, steps=150, seed=0, reporter=reporter)
+    return result, out, reporter.lines
+
+
+class Lines(Reporter):
+    """Keeps what it would show."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.lines = []
+
+    def line(self, text):
+        self.lines.append(text)
 
 
 def rows(document):
@@ -68,3 +81,9 @@ def test_the_report_is_one_file_without_outside_links(document):
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert 'src="http' not in page
     assert "https://" not in page
+
+
+def test_no_part_of_the_demo_is_silent(document):
+    for method in ("pretrained", "finetune", "protodepth"):
+        for world in ("street", "street_dusk", "highway"):
+            assert f"{method}: evaluating after {world}" in document[2]

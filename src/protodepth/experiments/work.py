@@ -24,7 +24,7 @@ from protodepth.methods.base import Method
 from protodepth.methods.protodepth import describe
 from protodepth.metrics import METRICS
 from protodepth.model import ProtoDepth
-from protodepth.progress import Reporter
+from protodepth.progress import Reporter, StepCount
 from protodepth.protocol import SequenceResult, evaluate, run_sequence
 from protodepth.report.results import about_run, results_document
 from protodepth.runs import BaseRecipe, SequenceRecipe, build_method, open_domains, train_base, train_scaffnet
@@ -52,11 +52,10 @@ class Job:
 
     def log(self, advance: Callable[[int], None]) -> Log:
         """Shows progress, writes the loss now and then, and stops when another process has taken over."""
-        lines, done = JsonLines(self.place / "log.jsonl"), [0]
+        lines, count = JsonLines(self.place / "log.jsonl"), StepCount(advance)
 
         def each(step: int, record: dict[str, float]) -> None:
-            done[0] += 1
-            advance(done[0])
+            count(step)
             if step % CHECK_EVERY == 0:
                 lines(step, record)
                 self.lock.check()
