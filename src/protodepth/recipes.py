@@ -142,6 +142,8 @@ BASE_RATES = {"lite": 2e-3, "kbnet": 1e-3, "voiced": 1e-3, "fusionnet": 1e-3, "u
 BASE_RATES["worlds-tiny-outdoor-voiced"] = 1.5e-3  # in `room` it dies at this rate
 # VOICED predicts at half the size and learns slower: with 6000 steps its outdoor base is no better than interpolation (1377 and 1368 mm MAE).
 BASE_STEPS = {"voiced": 9000}
+# A patch of 14 pixels is a fortieth of a published image's width, but a seventh of the worlds' 96 pixels; 4 are a twenty-fourth.
+UFORMER_PATCH = 4
 SCAFFOLDS = {"worlds-tiny": "office", "worlds-tiny-outdoor": "garden", "worlds-tiny-mixed": "garden"}
 
 
@@ -157,6 +159,8 @@ def base_for(start: str, backbone: str, preset: str = "small") -> BaseRecipe:
     options: dict[str, Any] = {"depth_range": list(depth_range)}
     if backbone in ("kbnet", "voiced"):  # their heads have no bias: see backbones.base.centre
         options["centred"] = True
+    if backbone == "uformer":
+        options["patch"] = UFORMER_PATCH
     if backbone == "fusionnet":
         options["scaffnet"] = {**ScaffNet.presets.get(preset, ScaffNet.presets["small"]), "depth_range": depth_range}
     return replace(
