@@ -1,6 +1,7 @@
 """The measured tables of docs/reproducing.md, from the folder of a bench.
 
     python benchmarks/reproducing.py bench --write docs/reproducing.md --keep benchmarks/worlds_results.json
+    python benchmarks/reproducing.py bench-long --between long --write docs/reproducing.md --keep benchmarks/worlds_long_results.json
     python benchmarks/reproducing.py benchmarks/worlds_results.json --write docs/reproducing.md     # the kept tables again
 
 ``--keep`` stores the tables and findings without the cells (a few hundred kB instead of megabytes).
@@ -11,7 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-MARKS = ("<!-- tables -->\n", "<!-- end of tables -->\n")
+# Places of tables in the document, and what their headings say of the run.
+PLACES = {"tables": "", "long": ", 1500 steps"}
 SHOWN = ("indoor", "outdoor", "mixed")
 SCORES = {
     "Forgetting MAE": ("forgetting (%)", 1),
@@ -80,7 +82,7 @@ def said(found: dict[str, Any]) -> list[str]:
     return [f"- {finding}" for finding in found["findings"]] + lacks
 
 
-def section(name: str, found: dict[str, Any]) -> str:
+def section(name: str, found: dict[str, Any], note: str = "") -> str:
     scores = found["tables"]["scores"]
     stages = {(r["Network"], r["Method"]): r for r in found["tables"]["stages"]}
     ends = [k for k in found["tables"]["stages"][0] if k.endswith("at the end")]
@@ -89,7 +91,7 @@ def section(name: str, found: dict[str, Any]) -> str:
     ]  # the last domain ends as it was learned
     worlds = [k.removesuffix(" at the end") for k in ends] + [last.removesuffix(" learned")]
     lines = [
-        f"### {name}: {' → '.join(worlds)}\n",
+        f"{'####' if note else '###'} {name}{note}: {' → '.join(worlds)}\n",
         f"| network | method | {' | '.join(title for title, _ in SCORES.values())} | MAE at the end of {', '.join(worlds)}; mean (mm) |",
         "|---|---|" + "---:|" * (len(SCORES) + 1),
     ]
@@ -140,16 +142,28 @@ def printed(value: dict[str, Any]) -> str:
     return f" [{value['paper']:g}]" if value["paper"] is not None else ""
 
 
-def markdown(document: dict[str, Any]) -> str:
+def markdown(document: dict[str, Any], place: str = "tables") -> str:
     known = document["experiments"]
-    parts = [section(name, known[name]) for name in SHOWN if name in known]
+    parts = [section(name, known[name], PLACES[place]) for name in SHOWN if name in known]
     parts += [other_section(name, known[name]) for name in OTHERS if name in known]
     return "\n".join(parts)
 
 
-def write_into(path: Path, tables: str) -> None:
-    before, rest = path.read_text().split(MARKS[0])
-    path.write_text(before + MARKS[0] + tables + MARKS[1] + rest.split(MARKS[1])[1])
+def split(text: str, place: str) -> tuple[str, str, str]:
+    """A document before, at and after the place of its tables, the marks with the outer parts.
+
+    >>> split("a\\n<!-- long -->\\nb\\n<!-- end of long -->\\nc", "long")
+    ('a\\n<!-- long -->\\n', 'b\\n', '<!-- end of long -->\\nc')
+    """
+    start, end = f"<!-- {place} -->\n", f"<!-- end of {place} -->\n"
+    before, rest = text.split(start)
+    tables, after = rest.split(end)
+    return before + start, tables, end + after
+
+
+def write_into(path: Path, tables: str, place: str) -> None:
+    before, _, after = split(path.read_text(), place)
+    path.write_text(before + tables + after)
 
 
 def main() -> None:
@@ -157,6 +171,7 @@ def main() -> None:
     parser.add_argument("bench", type=Path, help="folder of a bench, or a kept file")
     parser.add_argument("--write", type=Path, default=None, help="document whose tables are replaced")
     parser.add_argument("--keep", type=Path, default=None, help="file for the tables")
+    parser.add_argument("--between", choices=PLACES, default="tables", help="which tables of the document")
     given = parser.parse_args()
     source = given.bench / "results.json" if given.bench.is_dir() else given.bench
     if not source.is_file():
@@ -165,9 +180,9 @@ def main() -> None:
     if given.keep is not None:
         given.keep.write_text(json.dumps(document, indent=1) + "\n")
     if given.write is None:
-        print(markdown(document))
+        print(markdown(document, given.between))
     else:
-        write_into(given.write, markdown(document))
+        write_into(given.write, markdown(document, given.between), given.between)
 
 
 if __name__ == "__main__":
