@@ -741,3 +741,11 @@ def test_two_columns_of_one_name_are_told_apart_by_their_unit_in_the_records():
         "a domain parameters, %": 2.0,
         "room MAE": 3.0,
     }
+
+
+def test_uformers_small_patches_are_for_the_worlds_and_real_images_have_the_published_ones() -> None:
+    drawn = Planner(TINY).base_recipe("worlds-tiny-mixed", "uformer")
+    real = Planner(change(data=("kitti:/a", "nyu_v2:/b", "waymo:/c"))).base_recipe("worlds-tiny-mixed", "uformer")
+    assert drawn.backbone_options["patch"] == 4
+    assert "patch" not in real.backbone_options
+    assert real.backbone_options["depth_range"] == drawn.backbone_options["depth_range"]

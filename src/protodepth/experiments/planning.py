@@ -155,6 +155,8 @@ class Planner:
             changes["data"] = self.argument(self.options.data[0])
             if not changes["data"].startswith("worlds:"):  # poses may be missing: a pose network learns beside
                 changes |= {"pose": True, "objective": dataclasses.replace(recipe.objective, learn_pose=True)}
+                # real images have the published patches
+                changes["backbone_options"] = {k: v for k, v in recipe.backbone_options.items() if k != "patch"}
         if self.options.base_steps is not None:
             changes["schedule"] = dataclasses.replace(recipe.schedule, steps=self.options.base_steps)
         return config.override(dataclasses.replace(recipe, **changes), self.options.base_changes)
