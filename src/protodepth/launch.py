@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from protodepth import config, distributed, recipes
-from protodepth.backbones.base import backbones
 from protodepth.checkpoint import read_json, write_json
 from protodepth.data.open import open_domain
 from protodepth.errors import CheckpointError, ConfigError, ProcessLost
@@ -26,7 +25,15 @@ from protodepth.report import (
     table,
     write_run,
 )
-from protodepth.runs import BaseRecipe, SequenceRecipe, build_method, learn_sequence, open_domains, train_base
+from protodepth.runs import (
+    BaseRecipe,
+    SequenceRecipe,
+    build_method,
+    learn_sequence,
+    new_network,
+    open_domains,
+    train_base,
+)
 from protodepth.storage import resolve
 from protodepth.training import JsonLines, check_processes
 
@@ -103,10 +110,7 @@ def check(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
             raise ConfigError(
                 f"recipe {recipe.name!r} learns from ground truth in a loop of its own: call it without torchrun"
             )
-        try:
-            backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
-        except TypeError as error:
-            raise ConfigError(f"{recipe.backbone} cannot be built with {recipe.backbone_options}: {error}") from None
+        new_network(recipe)
         open_domain(recipe.data)
     else:
         methods.get(method)

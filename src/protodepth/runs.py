@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import platform
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from protodepth.checkpoint import write_json
 from protodepth.data.augment import augment, generator
 from protodepth.data.base import Domain, FrameDataset, collate
 from protodepth.data.open import open_domain
-from protodepth.errors import ConfigError, DataError
+from protodepth.errors import ConfigError, DataError, UnknownNameError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
 from protodepth.methods.protodepth import describe
@@ -72,6 +73,19 @@ def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
     return Objective(config, pose=model.pose, max_depth=model.backbone.depth_range[1])
 
 
+def new_network(recipe: BaseRecipe) -> Backbone:
+    """The recipe's network, untrained; options that it does not have, or cannot have, are refused."""
+    kind = backbones.get(recipe.backbone)
+    known = tuple(inspect.signature(kind).parameters)
+    for name in recipe.backbone_options:
+        if name not in known:
+            raise UnknownNameError(f"option of {recipe.backbone}", name, known)
+    try:
+        return kind.from_preset(recipe.preset, **recipe.backbone_options)
+    except TypeError as error:
+        raise ConfigError(f"{recipe.backbone} cannot be built with {recipe.backbone_options}: {error}") from None
+
+
 def train_base(
     recipe: BaseRecipe,
     *,
@@ -86,7 +100,7 @@ def train_base(
     ``prepare`` is called with the new network: for a part that is trained apart (FusionNet's ScaffNet).
     """
     torch.manual_seed(recipe.seed)
-    network = backbones.get(recipe.backbone).from_preset(recipe.preset, **recipe.backbone_options)
+    network = new_network(recipe)
     prepare(network.to(device))
     pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
     model = ProtoDepth(network, recipe.prototypes, pose=pose).to(device)

@@ -172,7 +172,7 @@ def test_other_settings_are_not_mixed_into_a_run(base: Path, capsys: pytest.Capt
         (["--recipe", "worlds-tiny", "--set", "schedule.steps=-1"], "must be positive"),
         (["--recipe", "worlds-tiny", "--set", "schedule.stpes=1"], "unknown setting"),
         (["--recipe", "worlds-tiny", "--set", "schedule.steps"], "expected key=value"),
-        (["--recipe", "worlds-tiny", "--set", "backbone_options.colour=3"], "cannot be built"),
+        (["--recipe", "worlds-tiny", "--set", "backbone_options.colour=3"], "unknown option of lite 'colour'"),
         (["--recipe", "outdoor", "--backbone", "kbnet"], "recipes of base networks"),
         (["--recipe", "TINY", "--method", "magic"], "unknown method 'magic'"),
         (["--recipe", "TINY", "--set", "start=nowhere"], "no model 'nowhere'"),

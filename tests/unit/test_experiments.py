@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from protodepth import paper_tables
+from protodepth.cli import run
 from protodepth.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from protodepth.experiments import bench, catalogue, locks, looks, scores, thin, tuning, work
 from protodepth.experiments.cells import Cell, Store, digest, ordered
@@ -326,6 +328,21 @@ def test_settings_reach_the_recipes_and_a_wrong_one_is_refused():
     assert plan.base("indoor", "kbnet").settings["recipe"]["schedule"]["rate"] == 0.5
     with pytest.raises(UnknownNameError, match="batch_size"):
         Planner(change(changes=("schedule.batches=8",))).training(row)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("pach=4", r"unknown option of uformer 'pach'; choose one of: .*patch"),
+        ("patch=0", r"patch=0.* must be positive"),
+        ("patch=x", r"uformer cannot be built with .*'patch': 'x'"),
+    ],
+)
+def test_an_impossible_option_of_a_base_is_refused_before_anything_runs(tmp_path, capsys, option, message):
+    changed = ["--backbone", "uformer", "--set-base", f"backbone_options.{option}"]
+    assert run(["bench", "indoor", *changed, "--out", str(tmp_path / "out")]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_published_presets_can_be_asked_for_with_every_network():

@@ -229,7 +229,8 @@ class Uformer(Backbone):
     ) -> None:
         super().__init__()
         if width % heads or min(width, heads, patch, window, pixel_width) < 1:
-            raise ConfigError(f"width {width} and heads {heads}: all sizes must be positive, width a multiple of heads")
+            given = f"width={width}, heads={heads}, patch={patch}, window={window}, pixel_width={pixel_width}"
+            raise ConfigError(f"{given}: all sizes must be positive, width a multiple of heads")
         low, high = self.depth_range = (float(depth_range[0]), float(depth_range[1]))
         if not 0 < low < high:
             raise ConfigError(f"depth_range is {self.depth_range}, expected 0 < smallest < largest, in metres")

@@ -17,7 +17,7 @@ from protodepth.experiments.cells import Cell
 from protodepth.methods.base import methods
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.runs import BaseRecipe, SequenceRecipe
+from protodepth.runs import BaseRecipe, SequenceRecipe, new_network
 from protodepth.types import Modality
 
 UNSEEN = {"indoor": "worlds:office", "outdoor": "worlds:garden", "mixed": "worlds:garden"}
@@ -159,7 +159,10 @@ class Planner:
                 changes["backbone_options"] = {k: v for k, v in recipe.backbone_options.items() if k != "patch"}
         if self.options.base_steps is not None:
             changes["schedule"] = dataclasses.replace(recipe.schedule, steps=self.options.base_steps)
-        return config.override(dataclasses.replace(recipe, **changes), self.options.base_changes)
+        recipe = config.override(dataclasses.replace(recipe, **changes), self.options.base_changes)
+        if any(change.startswith("backbone_options") for change in self.options.base_changes):
+            new_network(recipe)  # an option that the network has not is refused here, before anything runs
+        return recipe
 
     # --- trainings ------------------------------------------------------------------------------------------------
 
