@@ -246,6 +246,16 @@ def test_tune_chooses_on_val_and_bench_uses_it(tmp_path):
     assert [t["method"] for t in kept] == ["protodepth"] * 2 + ["finetune"]  # the other method's record stays
 
 
+def test_tune_on_given_data_and_all_three_domains(tmp_path):
+    words = ["--sequence", "indoor", "--methods", "finetune", "--trials", "1", "--domains", "3", "--data"]
+    worlds = ["worlds:office", "worlds:room", "worlds:garden"]
+    assert cli.run(["tune", *words, *worlds, "--out", str(tmp_path), *TINY]) == 0
+    (cell,) = (tmp_path / "cells" / "sequence").iterdir()
+    domains = json.loads((cell / "result.json").read_text())["identity"]["settings"]["recipe"]["domains"]
+    assert [d.partition("?")[0] for d in domains] == worlds
+    assert json.loads((tmp_path / "trials.json").read_text())["trials"][0]["domains"] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -694,6 +694,20 @@ def test_trials_are_judged_on_val_frames():
     assert planned.settings["recipe"]["settings"]["ewc"]["strength"] == trial.values["strength"]
 
 
+def test_trials_see_two_domains_or_all_three():
+    trial = tuning.trials("protodepth", 1)[0]
+    seen = [
+        tuning.plan_trial(change(), "indoor", "lite", trial, domains).settings["recipe"]["domains"]
+        for domains in (2, 3)
+    ]
+    assert len(seen[0]) == 2
+    assert len(seen[1]) == 3
+    assert seen[1][:2] == seen[0]
+    for wrong in (1, 4):
+        with pytest.raises(ConfigError, match="must be 2 or 3"):
+            tuning.plan_trial(change(), "indoor", "lite", trial, wrong)
+
+
 def test_trials_may_start_from_chosen_values_and_change_only_their_own():
     start = {"indoor": {"any": {"protodepth": {"rate": 0.07, "settings": {"image_size": 60, "separation": 0.044}}}}}
     first, second = tuning.trials("protodepth", 2)

@@ -21,6 +21,10 @@ class Tune:
     """Methods to tune."""
     trials: int = 6
     """Trials of each method; the first is the start as it is: the recipe, with the values of --tuned."""
+    domains: int = 2
+    """How many domains of the sequence the trials are judged on: 2 leaves the third untouched, 3 sees confusion among all of them."""
+    data: tuple[str, ...] = ()
+    """D1 D2 D3 as data arguments instead of the worlds, as for bench."""
     tuned: Path | None = None
     """A tuned file whose values the trials start from, as one chosen with another network."""
     seed: int = 0
@@ -42,7 +46,7 @@ class Tune:
 
     def run(self) -> None:
         from protodepth import distributed, recipes
-        from protodepth.commands.bench import pairs, positive, words
+        from protodepth.commands.bench import pairs, parse_data, positive, words
         from protodepth.commands.options import parse_size
         from protodepth.errors import UnknownNameError
         from protodepth.experiments.planning import Options, read_tuned
@@ -63,10 +67,11 @@ class Tune:
             frames=positive("frames", self.frames),
             preset=self.preset,
             bases=pairs(self.base),
+            data=parse_data(self.data),
             tuned=read_tuned(self.tuned),
         )
         device = distributed.device(self.device)
-        found = tune(self.trials, self.out, options, reporter=Reporter(), device=device)
+        found = tune(self.trials, self.out, options, domains=self.domains, reporter=Reporter(), device=device)
         for (sequence, backbone, method), values in found.items():
             print(f"{sequence} {backbone} {method:<12}{values or 'the recipe as it is'}")
         print(f"wrote {self.out / 'tuned.toml'}: use it with 'protodepth bench ... --tuned {self.out / 'tuned.toml'}'")

@@ -71,7 +71,13 @@ def trials(method: str, count: int) -> list[Trial]:
     return found
 
 
-def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial) -> Cell:
+def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, domains: int = 2) -> Cell:
+    """One trial on the first ``domains`` of a sequence.
+
+    With two, the third domain is new to the chosen values too.  But what must tell domains apart (ProtoDepth's separation) shows only with all of them.
+    """
+    if domains not in (2, 3):
+        raise ConfigError(f"--domains must be 2 or 3 (a sequence has three, the first is the base's), got {domains}")
     start = chosen_values(options.tuned, sequence, backbone, trial.method)
     tuned = {sequence: {backbone: {trial.method: trial.tuned(start)}}}
     row = Training(
@@ -80,7 +86,7 @@ def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial) -> 
         method=trial.method,
         seed=options.seeds[0],
         variant=f"trial {trial.number}",
-        chosen=(0, 1),  # the third domain is new to the chosen values too
+        chosen=tuple(range(domains)),
         split="val",
     )
     return Planner(replace(options, tuned=tuned)).training(row)
@@ -103,14 +109,20 @@ Row = tuple[str, str, str]  # sequence, backbone, method
 
 
 def tune(
-    count: int, out: Path, options: Options, *, reporter: Reporter | None = None, device: str | torch.device = "cpu"
+    count: int,
+    out: Path,
+    options: Options,
+    *,
+    domains: int = 2,
+    reporter: Reporter | None = None,
+    device: str | torch.device = "cpu",
 ) -> dict[Row, dict[str, Any]]:
     """Trials (resumable cells) for the sequences, networks and methods of the options; writes ``tuned.toml`` and ``trials.json``.
 
     Both files keep what earlier commands chose for other sequences, networks and methods.  Returns the chosen values by sequence, network and method.
     """
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
-    planned = {row: [(t, plan_trial(options, row[0], row[1], t)) for t in trials(row[2], count)] for row in rows}
+    planned = {row: [(t, plan_trial(options, *row[:2], t, domains)) for t in trials(row[2], count)] for row in rows}
     claim_folder(out)
     store = Store(out, device)
     every = ordered(cell for found in planned.values() for _, cell in found)
@@ -122,7 +134,7 @@ def tune(
             raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(failed.values()), 'unknown reason')}")
         best = min(judged, key=lambda pair: pair[0])[1]
         chosen[row] = best.tuned(chosen_values(options.tuned, *row))
-        names = dict(zip(("sequence", "backbone", "method"), row, strict=True))
+        names = {**dict(zip(("sequence", "backbone", "method"), row, strict=True)), "domains": domains}
         record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
     checkpoint.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
     earlier = checkpoint.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
