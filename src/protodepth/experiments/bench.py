@@ -52,10 +52,10 @@ def bench(
     are left to it and waited for.
     """
     reporter = reporter or Reporter(quiet=True)
-    cells = plan(names, options)
+    cells, store = ordered(plan(names, options)), Store(out, device)
+    check_data(cells, store)
     claim(out, names, options)
-    store = Store(out, device)
-    failed = work(ordered(cells), store, reporter)
+    failed = work(cells, store, reporter)
     paths = write_report(out, command)
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
@@ -67,6 +67,25 @@ def plan(names: Sequence[str], options: Options) -> list[Cell]:
     """All cells of the experiments; unknown names and pairs that do not fit are errors here."""
     chosen = [restricted(get(name), options) for name in names]
     return [cell for experiment in chosen for cell in experiment.cells(experiment, Planner(options))]
+
+
+def check_data(cells: Sequence[Cell], store: Store) -> None:
+    """Data that cannot be opened and two domains of one name are errors here, not after hours; finished cells need no data any more."""
+    names: dict[str, str] = {}
+    for cell in cells:
+        if store.done(cell):
+            continue
+        recipe = cell.settings.get("recipe", {})
+        domains, single = recipe.get("domains", ()), (recipe.get("data"), cell.settings.get("data"))
+        for argument in (*domains, *(data for data in single if data)):
+            if argument not in names:
+                names[argument] = open_domain(argument).name
+        seen = [names[argument] for argument in domains]
+        twice = sorted({name for name in seen if seen.count(name) > 1})
+        if twice:
+            raise ConfigError(
+                f"two domains are called {twice[0]!r}: {', '.join(domains)}; a sequence needs different ones"
+            )
 
 
 def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:

@@ -12,7 +12,7 @@ from scipy.stats import qmc
 
 from protodepth import checkpoint
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
-from protodepth.experiments.bench import claim_folder, work
+from protodepth.experiments.bench import check_data, claim_folder, work
 from protodepth.experiments.cells import Cell, Store, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
@@ -123,9 +123,9 @@ def tune(
     """
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
     planned = {row: [(t, plan_trial(options, *row[:2], t, domains)) for t in trials(row[2], count)] for row in rows}
+    store, every = Store(out, device), ordered(cell for found in planned.values() for _, cell in found)
+    check_data(every, store)
     claim_folder(out)
-    store = Store(out, device)
-    every = ordered(cell for found in planned.values() for _, cell in found)
     failed = work(every, store, reporter or Reporter(quiet=True))
     chosen, record = {}, []
     for row, found in planned.items():
