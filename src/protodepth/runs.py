@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,18 @@ def learn_sequence(
 
 
 def open_domains(recipe: SequenceRecipe) -> list[Domain]:
-    return [open_domain(argument) for argument in recipe.domains]
+    domains = [open_domain(argument) for argument in recipe.domains]
+    check_names(recipe.domains, [domain.name for domain in domains])
+    return domains
+
+
+def check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
+    """A model knows its domains by their names."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(
+            f"two domains are called {twice[0]!r}: {', '.join(arguments)}; a sequence needs different ones"
+        )
 
 
 def versions() -> dict[str, str]:

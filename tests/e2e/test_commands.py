@@ -174,6 +174,10 @@ def test_other_settings_are_not_mixed_into_a_run(base: Path, capsys: pytest.Capt
         (["--recipe", "worlds-tiny", "--set", "schedule.steps"], "expected key=value"),
         (["--recipe", "worlds-tiny", "--set", "backbone_options.colour=3"], "unknown option of lite 'colour'"),
         (["--recipe", "outdoor", "--backbone", "kbnet"], "recipes of base networks"),
+        (
+            ["--recipe", "TINY", "--set", 'domains=["worlds:room", "worlds:room?train=8"]'],
+            "two domains are called 'room'",
+        ),
         (["--recipe", "TINY", "--method", "magic"], "unknown method 'magic'"),
         (["--recipe", "TINY", "--set", "start=nowhere"], "no model 'nowhere'"),
     ],

@@ -22,7 +22,7 @@ from protodepth.experiments.work import Job, run_base, run_errors, run_timing, r
 from protodepth.progress import Reporter
 from protodepth.report import bench as page
 from protodepth.report.results import about_run, plain
-from protodepth.runs import versions
+from protodepth.runs import check_names, versions
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "base": run_base,
@@ -80,12 +80,7 @@ def check_data(cells: Sequence[Cell], store: Store) -> None:
         for argument in (*domains, *(data for data in single if data)):
             if argument not in names:
                 names[argument] = open_domain(argument).name
-        seen = [names[argument] for argument in domains]
-        twice = sorted({name for name in seen if seen.count(name) > 1})
-        if twice:
-            raise ConfigError(
-                f"two domains are called {twice[0]!r}: {', '.join(domains)}; a sequence needs different ones"
-            )
+        check_names(domains, [names[argument] for argument in domains])
 
 
 def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:
