@@ -18,11 +18,12 @@ from typing import Any
 import torch
 from loader_speed_formats import FORMATS, material, write_files
 
-from protodepth.adaptation import AdaptConfig
-from protodepth.data.base import FrameDataset, training_batches
+from protodepth.data.batches import training_batches
+from protodepth.data.frame import FrameDataset
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
-from protodepth.runs import build_objective
+from protodepth.training.adapt import AdaptConfig
+from protodepth.training.runs import build_objective
 from protodepth.types import View
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.data import frames
-from protodepth.data.base import FrameDataset
+from protodepth.data.arguments import open_domain
+from protodepth.data.datasets.nyu_v2 import CONTAINER as HDF5
+from protodepth.data.datasets.scannet import CONTAINER as SENS
 from protodepth.data.entries import EntryFrames, EntryTable, FrameReader
-from protodepth.data.nyu_v2 import CONTAINER as HDF5
-from protodepth.data.open import open_domain
-from protodepth.data.scannet import CONTAINER as SENS
+from protodepth.data.files import images as image_files
+from protodepth.data.frame import FrameDataset
 
 SAMPLER = "uniform:1500"
 
@@ -66,11 +66,11 @@ def material(folder: Path, count: int, size: tuple[int, int]) -> Material:
 
 def write_files(m: Material) -> None:
     for i, image in enumerate(m.images):
-        frames.write_image(m.folder / f"{i}.png", image)
-        frames.write_image(m.folder / f"{i}.jpg", image)
-        frames.write_image(m.folder / f"t{i}.png", np.concatenate([image] * 3, 1))
-        frames.write_depth(m.folder / f"s{i}.png", m.sparse[i])
-        frames.write_depth(m.folder / f"d{i}.png", m.dense[i], "mm")
+        image_files.write_image(m.folder / f"{i}.png", image)
+        image_files.write_image(m.folder / f"{i}.jpg", image)
+        image_files.write_image(m.folder / f"t{i}.png", np.concatenate([image] * 3, 1))
+        image_files.write_depth(m.folder / f"s{i}.png", m.sparse[i])
+        image_files.write_depth(m.folder / f"d{i}.png", m.dense[i], "mm")
 
 
 def png(m: Material) -> FrameDataset:

@@ -8,11 +8,13 @@ Prints the MAE of the frozen network, of finetuning and of ProtoDepth for each n
 import argparse
 from dataclasses import replace
 
-from protodepth import ProtoDepth, open_domain, recipes
-from protodepth.data.base import Domain
-from protodepth.protocol import evaluate
-from protodepth.runs import SequenceRecipe, build_method
-from protodepth.training import fit
+from protodepth import ProtoDepth, open_domain
+from protodepth.data.frame import Domain
+from protodepth.training import recipes
+from protodepth.training.evaluate import evaluate
+from protodepth.training.fit import fit
+from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.runs import build_method
 
 
 def learn(name: str, recipe: SequenceRecipe, domain: Domain) -> float:

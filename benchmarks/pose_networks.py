@@ -18,11 +18,12 @@ from torch import Tensor
 
 from protodepth import ProtoDepth, open_domain
 from protodepth.backbones.posenet import PoseNet
-from protodepth.data.base import FrameDataset, collate
+from protodepth.data.batches import collate
+from protodepth.data.frame import FrameDataset
 from protodepth.errors import ProtoDepthError
 from protodepth.losses import pose_distance
-from protodepth.storage import resolve
-from protodepth.training import Schedule
+from protodepth.storage.folders import resolve
+from protodepth.training.fit import Schedule
 
 
 @torch.no_grad()

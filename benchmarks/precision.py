@@ -16,14 +16,14 @@ import torch
 from protodepth import distributed
 from protodepth.backbones import fusionnet, kbnet, lite, uformer, voiced  # noqa: F401  (registers the networks)
 from protodepth.backbones.base import backbones
-from protodepth.commands.options import parse_size
-from protodepth.data.base import training_batches
-from protodepth.data.worlds import world
+from protodepth.cli.options import parse_size
+from protodepth.data.batches import training_batches
+from protodepth.data.worlds.worlds import world
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
-from protodepth.training import Learner, Schedule, train_step
+from protodepth.training.fit import Learner, Schedule, train_step
 
 WAYS = {
     "float32": {},

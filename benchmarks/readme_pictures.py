@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from protodepth import figures
-from protodepth.cli import run
-from protodepth.data.frames import read_depth, read_image
+from protodepth.cli.main import run
+from protodepth.data.files.images import read_depth, read_image
 from protodepth.model import ProtoDepth
+from protodepth.report import pictures
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 GAP, TITLE = 10, 24
@@ -40,7 +40,7 @@ def call(text: str) -> str:
 
 def turned(depth: np.ndarray, image: Picture, K: np.ndarray, size: tuple[int, int], yaw: float = 0.45) -> Picture:
     """The point cloud seen from the side: squares of a pixel's width, the nearest in front."""
-    xyz, rgb = figures.point_cloud(depth, image, K)
+    xyz, rgb = pictures.point_cloud(depth, image, K)
     middle = np.array([0, 0, np.median(xyz[:, 2])])
     turn, tilt = np.eye(3), np.eye(3)
     turn[[0, 0, 2, 2], [0, 2, 0, 2]] = np.cos(yaw), -np.sin(yaw), np.sin(yaw), np.cos(yaw)
@@ -57,14 +57,14 @@ def turned(depth: np.ndarray, image: Picture, K: np.ndarray, size: tuple[int, in
     return out
 
 
-def bar(height: int, low: float, high: float, scale: figures.Scale) -> Picture:
+def bar(height: int, low: float, high: float, scale: pictures.Scale) -> Picture:
     """The colours of the depth with their numbers."""
     canvas = Image.new("RGB", (70, height), "white")
-    colours = figures.palette()[np.linspace(255, 1, height - 20).astype(int)]
+    colours = pictures.palette()[np.linspace(255, 1, height - 20).astype(int)]
     canvas.paste(Image.fromarray(colours[:, None].repeat(14, 1)), (0, 10))
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
-    for value in figures.ticks(low, high, scale):
-        y = 10 + (1 - float(figures.share(np.array(value), low, high, scale))) * (height - 20)
+    for value in pictures.ticks(low, high, scale):
+        y = 10 + (1 - float(pictures.share(np.array(value), low, high, scale))) * (height - 20)
         draw.text((20, y), f"{value:g} m", fill="black", font=font, anchor="lm")
     return np.asarray(canvas)
 
@@ -88,11 +88,11 @@ def fit(picture: Picture, height: int) -> Picture:
     return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.NEAREST))
 
 
-def overlay(image: Picture, points: np.ndarray, low: float, high: float, scale: figures.Scale) -> Picture:
+def overlay(image: Picture, points: np.ndarray, low: float, high: float, scale: pictures.Scale) -> Picture:
     """Dots on the image in its own colours; the project's overlay is grey, which hides what is there."""
-    out = figures.enlarge(image, 2)
+    out = pictures.enlarge(image, 2)
     y, x = np.nonzero(points)
-    for a, b, colour in zip(y, x, figures.colorize(points[y, x][None], low, high, scale=scale)[0], strict=True):
+    for a, b, colour in zip(y, x, pictures.colorize(points[y, x][None], low, high, scale=scale)[0], strict=True):
         out[max(0, 2 * a - 2) : 2 * a + 4, max(0, 2 * b - 2) : 2 * b + 4] = 0
         out[max(0, 2 * a - 1) : 2 * a + 3, max(0, 2 * b - 1) : 2 * b + 3] = colour
     return out
@@ -105,10 +105,10 @@ def predict_picture() -> None:
     )
     image, points = read_image(Path("room/image/000000.png")), read_depth(Path("room/sparse/000000.png"), "mm")
     depth, K = read_depth(Path("result/depth.png"), "kitti"), np.loadtxt("room/intrinsics.txt")
-    low, high, scale = figures.limits([depth])
+    low, high, scale = pictures.limits([depth])
     seen = turned(depth, image, K, (192, 256))
-    dense = fit(figures.colorize(depth, low, high, scale=scale), 192)
-    shown = fit(figures.sparse_overlay(image, points, low, high, scale=scale), 192)
+    dense = fit(pictures.colorize(depth, low, high, scale=scale), 192)
+    shown = fit(pictures.sparse_overlay(image, points, low, high, scale=scale), 192)
     count = int((points > 0).sum())
     parts = {
         "image": fit(image, 192),
@@ -129,14 +129,14 @@ def adapt_picture() -> None:
     image, K = read_image(Path(f"my_recording/image/{FRAME}.png")), np.loadtxt("my_recording/intrinsics.txt")
     points, truth = (read_depth(Path(f"my_recording/{kind}/{FRAME}.png"), "mm") for kind in ("sparse", "ground_truth"))
     maps = [model.predict(image, points, K, domain=d).depth for d in ("base", "warehouse")]
-    low, high, scale = figures.limits([truth])
+    low, high, scale = pictures.limits([truth])
     shown = fit(overlay(image, points, low, high, scale), 200)
     known = truth > 0
     titles = [
         f"{name}: {1000 * np.abs(depth - truth)[known].mean():.0f} mm"
         for name, depth in zip(("frozen network", "adapted, without labels"), maps, strict=True)
     ]
-    coloured = [fit(figures.colorize(d, low, high, scale=scale), 200) for d in (*maps, truth)]
+    coloured = [fit(pictures.colorize(d, low, high, scale=scale), 200) for d in (*maps, truth)]
     parts = dict(zip((*titles, "ground truth"), coloured, strict=True))
     row({"image and sparse points": shown, **parts, " ": bar(200, low, high, scale)}, "adapt.png")
 

@@ -20,24 +20,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from protodepth import checkpoint, recipes
-from protodepth.classical import completions
+from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.base import Domain
-from protodepth.data.open import open_domain
-from protodepth.data.recording import Recording
+from protodepth.data.frame import Domain
+from protodepth.data.recording.open import Recording
 from protodepth.errors import ConfigError, ProtoDepthError
-from protodepth.experiments.work import plain_prediction
-from protodepth.launch import command_line, print_table
-from protodepth.methods.protodepth import describe
+from protodepth.experiments.classical import completions
+from protodepth.experiments.trainings import plain_prediction
+from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
-from protodepth.protocol import evaluate
-from protodepth.report import about_run, results_document, write_run
-from protodepth.report.results import merge
-from protodepth.runs import SequenceRecipe, learn_sequence
-from protodepth.storage import bundled, resolve
-from protodepth.training import Schedule
+from protodepth.report.results import about_run, merge, results_document
+from protodepth.report.run import write_run
+from protodepth.storage import files
+from protodepth.storage.folders import bundled, resolve
+from protodepth.training import recipes
+from protodepth.training.evaluate import evaluate
+from protodepth.training.fit import Schedule
+from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.runs import command_line, learn_sequence, print_table
 
 RECORDINGS: dict[str, dict[str, Any]] = {
     "sevenscenes": {"depth_unit": "mm", "sample": "harris:800", "min_depth": 0.2, "max_depth": 5.0},
@@ -71,7 +72,7 @@ def arguments() -> argparse.Namespace:
 
 def few(domain: Domain, most: int) -> Domain:
     """The same domain with at most so many test frames (they are large, and neighbours are alike)."""
-    from protodepth.data.base import Subset
+    from protodepth.data.frame import Subset
 
     def thinned(data: Any) -> Any:
         chosen = sorted({int(i) for i in np.linspace(0, len(data) - 1, min(most, len(data)))})
@@ -151,7 +152,7 @@ def learn(
     place = out / "methods" / f"{name}.json"
     if place.exists():
         reporter.line(f"{name} is finished: {place}")
-        return checkpoint.read_json(place)
+        return files.read_json(place)
     started = time.monotonic()
     with reporter.bar(name, recipe.schedule.steps * (len(domains) - 1)) as advance:
         done = [0]
@@ -165,7 +166,7 @@ def learn(
         )
     about = about_run(command_line(), recipe.seed, model=recipe.start)
     document = results_document([result], seconds=time.monotonic() - started, about=about)
-    checkpoint.write_json(place, document)
+    files.write_json(place, document)
     return document
 
 

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protodepth.data.drawing.sensors import Corners
-from protodepth.data.worlds import WORLDS, stage, world
+from protodepth.data.worlds.sensors import Corners
+from protodepth.data.worlds.worlds import WORLDS, stage, world
 from protodepth.descriptors import descriptor_loss, select, similarity
-from protodepth.methods.protodepth import sample_descriptors
+from protodepth.methods.statistics import sample_descriptors
 from protodepth.model import ProtoDepth
 from protodepth.selection import Statistics, auroc, excess, fit_gaussians
-from protodepth.training import Schedule
+from protodepth.training.fit import Schedule
 
 FALSE_ALARMS = 0.05
 WINDOW = 8

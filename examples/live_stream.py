@@ -11,9 +11,9 @@ import numpy as np
 
 import protodepth
 from protodepth.backbones.lite import Lite
-from protodepth.data.worlds import WORLDS, render
-from protodepth.storage import bundled
-from protodepth.stream import Stream
+from protodepth.data.worlds.worlds import WORLDS, render
+from protodepth.inference.stream import Stream
+from protodepth.storage.folders import bundled
 
 FRAMES, SIZE = 12, (64, 96)
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import torch
 
 import protodepth
-from protodepth.adaptation import AdaptConfig
 from protodepth.backbones.lite import Lite
-from protodepth.data.worlds import WORLDS, render, world
-from protodepth.storage import bundled
-from protodepth.training import Schedule
+from protodepth.data.worlds.worlds import WORLDS, render, world
+from protodepth.storage.folders import bundled
+from protodepth.training.adapt import AdaptConfig
+from protodepth.training.fit import Schedule
 
 RECEIVER = """
 import sys, hashlib, torch, protodepth
-from protodepth.data.worlds import WORLDS, render
+from protodepth.data.worlds.worlds import WORLDS, render
 torch.set_num_threads(1)
 model = protodepth.ProtoDepth.from_pretrained(sys.argv[1])
 model.load_domain(sys.argv[2])

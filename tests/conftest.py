@@ -18,8 +18,9 @@ import torch  # noqa: E402
 
 from protodepth.backbones.lite import Lite  # noqa: E402
 from protodepth.backbones.posenet import PoseNet  # noqa: E402
-from protodepth.data.base import Domain, collate  # noqa: E402
-from protodepth.data.worlds import world  # noqa: E402
+from protodepth.data.batches import collate  # noqa: E402
+from protodepth.data.frame import Domain  # noqa: E402
+from protodepth.data.worlds.worlds import world  # noqa: E402
 from protodepth.model import ProtoDepth  # noqa: E402
 from protodepth.prototypes import PrototypeConfig  # noqa: E402
 from protodepth.types import Batch  # noqa: E402

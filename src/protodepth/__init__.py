@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from protodepth._version import __version__
 
 if TYPE_CHECKING:
-    from protodepth.adaptation import adapt as adapt
     from protodepth.backbones.base import Backbone as Backbone
     from protodepth.backbones.hooked import wrap as wrap
-    from protodepth.conversion import convert as convert
-    from protodepth.data.base import Domain as Domain
-    from protodepth.data.open import open_domain as open_domain
+    from protodepth.data.arguments import open_domain as open_domain
+    from protodepth.data.frame import Domain as Domain
     from protodepth.errors import ProtoDepthError as ProtoDepthError
+    from protodepth.inference.stream import Stream as Stream
     from protodepth.methods.base import Method as Method
     from protodepth.model import ProtoDepth as ProtoDepth
-    from protodepth.protocol import evaluate as evaluate
-    from protodepth.protocol import run_sequence as run_sequence
     from protodepth.prototypes import PrototypeConfig as PrototypeConfig
     from protodepth.prototypes import PrototypeSet as PrototypeSet
     from protodepth.selection import Rule as Rule
-    from protodepth.stream import Stream as Stream
+    from protodepth.storage.official.convert import convert as convert
+    from protodepth.training.adapt import adapt as adapt
+    from protodepth.training.evaluate import evaluate as evaluate
+    from protodepth.training.sequence import run_sequence as run_sequence
     from protodepth.types import (
         Batch as Batch,
     )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Backbone": "protodepth.backbones.base",
     "Batch": "protodepth.types",
-    "Domain": "protodepth.data.base",
+    "Domain": "protodepth.data.frame",
     "LatentSpec": "protodepth.types",
     "Method": "protodepth.methods.base",
     "Modality": "protodepth.types",
@@ -53,12 +53,12 @@ _HOME = {
     "PrototypeConfig": "protodepth.prototypes",
     "PrototypeSet": "protodepth.prototypes",
     "Rule": "protodepth.selection",
-    "Stream": "protodepth.stream",
-    "adapt": "protodepth.adaptation",
-    "convert": "protodepth.conversion",
-    "evaluate": "protodepth.protocol",
-    "open_domain": "protodepth.data.open",
-    "run_sequence": "protodepth.protocol",
+    "Stream": "protodepth.inference.stream",
+    "adapt": "protodepth.training.adapt",
+    "convert": "protodepth.storage.official.convert",
+    "evaluate": "protodepth.training.sequence",
+    "open_domain": "protodepth.data.arguments",
+    "run_sequence": "protodepth.training.sequence",
     "wrap": "protodepth.backbones.hooked",
 }
 

@@ -4,7 +4,7 @@ import sys
 
 
 def main(argv: list[str] | None = None) -> int:
-    from protodepth.cli import run
+    from protodepth.cli.main import run
 
     return run(sys.argv[1:] if argv is None else argv)
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, get_type_hints
 import tomli_w
 from pydantic import TypeAdapter, ValidationError
 
-from protodepth.checkpoint import write_bytes
 from protodepth.errors import ConfigError, UnknownNameError
+from protodepth.storage.files import write_bytes
 
 T = TypeVar("T")
 

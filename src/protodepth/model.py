@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from protodepth import arrays, official, storage
+from protodepth import arrays
 from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
 from protodepth.selection import Rule, Statistics, choose
+from protodepth.storage import folders
+from protodepth.storage.official.prototypes import Names, load_official_prototypes
 from protodepth.types import BASE, Batch, BatchPrediction, Overhead, Prediction
 
 
@@ -169,33 +171,33 @@ class ProtoDepth(nn.Module):
 
     def fingerprint(self) -> str:
         """sha256 of the backbone (name, configuration, weights): what its domains belong to."""
-        return storage.fingerprint(self)
+        return folders.fingerprint(self)
 
     def save_domain(self, name: str, folder: str | Path) -> None:
         """One domain as a folder of a few MB that fits this backbone and no other."""
-        storage.save_domain(self, name, Path(folder))
+        folders.save_domain(self, name, Path(folder))
 
     def load_domain(self, folder: str | Path, *, name: str | None = None) -> str:
         """Add a saved domain; refused if it was learned on another backbone.  Returns its name."""
-        name, domain, history, statistics = storage.read_domain(self, Path(folder), name)
+        name, domain, history, statistics = folders.read_domain(self, Path(folder), name)
         self._insert(name, domain)
         self.history.update({name: history} if history else {})
         self.statistics.update({name: statistics} if statistics else {})
         return name
 
-    def load_official_prototypes(self, file: str | Path, names: official.Names = None) -> tuple[str, ...]:
+    def load_official_prototypes(self, file: str | Path, names: Names = None) -> tuple[str, ...]:
         """Add the domains of a published prototype file, or those in ``names`` (a mapping renames).  Returns their names."""
-        return official.load_official_prototypes(self, file, names)
+        return load_official_prototypes(self, file, names)
 
     def save_pretrained(self, folder: str | Path, *, notes: dict[str, Any] | None = None) -> None:
         """The whole model as a folder: configuration, backbone, pose network, domains."""
-        storage.save_model(self, Path(folder), notes or {})
+        folders.save_model(self, Path(folder), notes or {})
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, backbone: Backbone | None = None) -> "ProtoDepth":
         """A bundled model by name or a saved folder.  ``backbone`` is needed for networks that are not in the registry."""
-        folder = storage.resolve(source)
-        network, config, pose, names = storage.read_model(folder, backbone)
+        folder = folders.resolve(source)
+        network, config, pose, names = folders.read_model(folder, backbone)
         model = cls(network, config, pose=pose)
         for name in names:
             model.load_domain(folder / "domains" / name)

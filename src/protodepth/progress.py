@@ -5,6 +5,38 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Show = Callable[[str, int, int], None]
+
+
+@contextmanager
+def progress_bar() -> Iterator[Show]:
+    """A bar on a terminal; elsewhere (a log file, a pipe) one plain line for each tenth of the work, on stderr."""
+    if not sys.stderr.isatty():
+        yield _plain_lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, object] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+
+        yield show
+
+
+def _plain_lines() -> Show:
+    def show(what: str, done: int, total: int) -> None:
+        if done == total or (total >= 10 and done % max(1, total // 10) == 0):
+            print(f"{what}: {done}/{total}", file=sys.stderr, flush=True)
+
+    return show
+
 
 class Reporter:
     """Lines and bars on standard error, so that standard output stays for results."""

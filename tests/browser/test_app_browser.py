@@ -15,10 +15,10 @@ import pytest
 import torch
 from PIL import Image
 
-from protodepth.app import work
+from protodepth.app import answers
 from protodepth.app.server import running
 from protodepth.backbones.lite import Lite
-from protodepth.data import frames
+from protodepth.data.files import images
 from protodepth.model import ProtoDepth
 
 pytest.importorskip("gradio", reason="the extra is missing: pip install 'protodepth[app]'")
@@ -103,7 +103,7 @@ def test_the_page_shows_an_example_at_once_and_asks_only_this_machine(visit: Vis
     assert [c.split(":")[0] for c in visit.captions()][1:] in (["domain hall", "un-adapted network (base)"], ["domain room", "un-adapted network (base)"])  # fmt: skip
     assert "sparse points" in visit.captions()[0]
     assert visit.page.locator(".pd-bar").count() == 2
-    assert visit.page.locator("#pd-camera input, #pd-camera textarea").input_value() == work.intrinsics_text(work.example("room"))  # fmt: skip
+    assert visit.page.locator("#pd-camera input, #pd-camera textarea").input_value() == answers.intrinsics_text(answers.example("room"))  # fmt: skip
     outside = [u for u in visit.requests if not u.startswith((site.address, "data:", "blob:", "about:"))]
     assert outside == []
     assert visit.complaints == []
@@ -141,9 +141,9 @@ def test_another_example_and_another_domain_change_the_pictures(visit: Visit):
 
 
 def test_own_files_are_completed_and_mistakes_are_explained(browser, site: Site, tmp_path: Path):
-    frame = work.example("office")
-    frames.write_image(tmp_path / "picture.png", frame.image)
-    frames.write_depth(tmp_path / "points.png", frame.sparse_depth, "mm")
+    frame = answers.example("office")
+    images.write_image(tmp_path / "picture.png", frame.image)
+    images.write_depth(tmp_path / "points.png", frame.sparse_depth, "mm")
     Image.new("I;16", (20, 20), 3000).save(tmp_path / "other_size.png")
     visit = Visit(browser, site)
     visit.choose("pd-example", "my own files")
@@ -153,7 +153,7 @@ def test_own_files_are_completed_and_mistakes_are_explained(browser, site: Site,
     assert "give an image and a sparse depth map" in visit.page.locator(".pd-error").inner_text()
     visit.page.locator("#pd-sparse input[type=file]").set_input_files(str(tmp_path / "points.png"))
     visit.page.wait_for_selector("#pd-sparse .file-preview")
-    visit.page.locator("#pd-camera input, #pd-camera textarea").fill(work.intrinsics_text(frame))
+    visit.page.locator("#pd-camera input, #pd-camera textarea").fill(answers.intrinsics_text(frame))
     visit.complete()
     assert visit.captions()[0] == f"{int((frame.sparse_depth > 0).sum()):,} sparse points"
     assert "Sparse depth read as mm" in visit.page.locator(".pd-result p").first.inner_text()

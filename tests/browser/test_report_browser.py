@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import report_fakes as fakes
 
-from protodepth import report
+from protodepth.report import run
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
@@ -23,7 +23,7 @@ PIXELS = """id => {
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.write_run(tmp_path_factory.mktemp("run"), fakes.document(), fakes.samples((64, 96), 1))
+    return run.write_run(tmp_path_factory.mktemp("run"), fakes.document(), fakes.samples((64, 96), 1))
 
 
 class Visit:

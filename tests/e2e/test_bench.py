@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth import cli, runs
-from protodepth.data.open import open_domain
-from protodepth.experiments import bench, work
+from protodepth.cli import main
+from protodepth.data.arguments import open_domain
+from protodepth.experiments import bench, trainings
 from protodepth.model import ProtoDepth
+from protodepth.training import runs
 
 TINY = ["--size", "32x48", "--frames", "3", "--steps", "2", "--base-steps", "1"]
 
@@ -25,7 +26,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(out: Path, *words: str, code: int = 0) -> None:
-    assert cli.run(["bench", *words, "--out", str(out), *TINY]) == code
+    assert main.run(["bench", *words, "--out", str(out), *TINY]) == code
 
 
 def results(out: Path, name: str) -> dict:
@@ -71,13 +72,13 @@ def test_another_configuration_in_the_same_folder_is_refused(out, capsys):
     run(out, "outdoor", *MAIN)
     before = cells(out)
     other = [w if w != "2" else "3" for w in TINY]
-    assert cli.run(["bench", "outdoor", *MAIN, "--out", str(out), *other]) == 2
+    assert main.run(["bench", "outdoor", *MAIN, "--out", str(out), *other]) == 2
     assert "schedule.steps = 2, this command has 3" in capsys.readouterr().err
     assert cells(out) == before
 
 
 def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_path, monkeypatch):
-    fitted, trained, depths = runs.fit, work.train_scaffnet, []
+    fitted, trained, depths = runs.fit, trainings.train_scaffnet, []
 
     def cut(*arguments, **named):
         raise KeyboardInterrupt
@@ -88,7 +89,7 @@ def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_
         return found
 
     monkeypatch.setattr(runs, "fit", cut)
-    monkeypatch.setattr(work, "train_scaffnet", counted)
+    monkeypatch.setattr(trainings, "train_scaffnet", counted)
     words = ("indoor", "--backbone", "fusionnet", "--methods", "pretrained")
     run(tmp_path / "out", *words, code=130)
     monkeypatch.setattr(runs, "fit", fitted)
@@ -101,19 +102,19 @@ def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_
 
 def test_an_interrupted_bench_goes_on_and_ends_with_the_same_numbers(out, tmp_path, monkeypatch):
     run(out, "outdoor", *MAIN)
-    fitted = work.fit
+    fitted = trainings.fit
 
     def cut(method, domain, *arguments, **named):
         if (method.name, domain.name) == ("protodepth", "highway"):
             raise KeyboardInterrupt
         return fitted(method, domain, *arguments, **named)
 
-    monkeypatch.setattr(work, "fit", cut)
+    monkeypatch.setattr(trainings, "fit", cut)
     run(tmp_path / "out", "outdoor", *MAIN, code=130)
     done = cells(tmp_path / "out")
     assert done
     assert not list((tmp_path / "out").rglob("lock"))
-    monkeypatch.setattr(work, "fit", fitted)
+    monkeypatch.setattr(trainings, "fit", fitted)
     run(tmp_path / "out", "outdoor", *MAIN)
     assert {k: cells(tmp_path / "out")[k] for k in done} == done
 
@@ -167,8 +168,8 @@ def test_the_last_state_of_a_training_predicts_what_its_table_says(out):
     for training in bench.plan(["outdoor"], options):
         if training.label["method"] in ("finetune", "protodepth"):
             domains = [open_domain(d) for d in training.settings["recipe"]["domains"]]
-            method = work.load_stage(store, training, domains, domains[-1].name)
-            found = work.evaluate(lambda b, m=method: m.predict(b, None), domains[1].test, domains[1].rules).mean
+            method = trainings.load_stage(store, training, domains, domains[-1].name)
+            found = trainings.evaluate(lambda b, m=method: m.predict(b, None), domains[1].test, domains[1].rules).mean
             told = store.result(training)["matrix"][method.name]["agnostic"]["mae"][2][1]
             assert found["mae"] == pytest.approx(told, rel=1e-6)
 
@@ -231,7 +232,7 @@ def test_foundation_says_what_is_missing_and_how_to_get_it_and_then_uses_it(out,
 
 def test_tune_chooses_on_val_and_bench_uses_it(tmp_path):
     words = ["--sequence", "outdoor", "--methods", "finetune", "protodepth", "--trials", "2"]
-    assert cli.run(["tune", *words, "--out", str(tmp_path / "tuning"), *TINY]) == 0
+    assert main.run(["tune", *words, "--out", str(tmp_path / "tuning"), *TINY]) == 0
     record = json.loads((tmp_path / "tuning" / "trials.json").read_text())
     assert record["split"] == "val"
     assert [t["method"] for t in record["trials"]] == ["finetune"] * 2 + ["protodepth"] * 2
@@ -239,9 +240,9 @@ def test_tune_chooses_on_val_and_bench_uses_it(tmp_path):
         own = [t for t in record["trials"] if t["method"] == method]
         assert min(own, key=lambda t: t["score"])["chosen"]
     tuned = ("--tuned", str(tmp_path / "tuning" / "tuned.toml"))
-    assert cli.run(["bench", "outdoor", "--dry-run", *MAIN, *tuned, *TINY]) == 0
+    assert main.run(["bench", "outdoor", "--dry-run", *MAIN, *tuned, *TINY]) == 0
     again = ["--sequence", "outdoor", "--methods", "finetune", "--trials", "1"]  # known cells: nothing is trained
-    assert cli.run(["tune", *again, "--out", str(tmp_path / "tuning"), *TINY]) == 0
+    assert main.run(["tune", *again, "--out", str(tmp_path / "tuning"), *TINY]) == 0
     kept = json.loads((tmp_path / "tuning" / "trials.json").read_text())["trials"]
     assert [t["method"] for t in kept] == ["protodepth"] * 2 + ["finetune"]  # the other method's record stays
 
@@ -249,7 +250,7 @@ def test_tune_chooses_on_val_and_bench_uses_it(tmp_path):
 def test_tune_on_given_data_and_all_three_domains(tmp_path):
     words = ["--sequence", "indoor", "--methods", "finetune", "--trials", "1", "--domains", "3", "--data"]
     worlds = ["worlds:office", "worlds:room", "worlds:garden"]
-    assert cli.run(["tune", *words, *worlds, "--out", str(tmp_path), *TINY]) == 0
+    assert main.run(["tune", *words, *worlds, "--out", str(tmp_path), *TINY]) == 0
     (cell,) = (tmp_path / "cells" / "sequence").iterdir()
     domains = json.loads((cell / "result.json").read_text())["identity"]["settings"]["recipe"]["domains"]
     assert [d.partition("?")[0] for d in domains] == worlds
@@ -275,13 +276,13 @@ def test_tune_on_given_data_and_all_three_domains(tmp_path):
     ],
 )
 def test_bad_input_is_one_clear_line_and_nothing_is_written(words, message, tmp_path, capsys):
-    assert cli.run(["bench", *words, "--out", str(tmp_path / "out")]) == 2
+    assert main.run(["bench", *words, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_the_list_names_every_experiment(capsys):
-    assert cli.run(["bench", "list"]) == 0
+    assert main.run(["bench", "list"]) == 0
     text = capsys.readouterr().out
     assert "set-sizes-outdoor" in text
     assert "qualitative" in text

@@ -7,8 +7,8 @@ import torch
 
 from documents import commands
 from protodepth.backbones.base import backbones
-from protodepth.cli import run
-from protodepth.data.frames import write_depth, write_image
+from protodepth.cli.main import run
+from protodepth.data.files.images import write_depth, write_image
 
 
 def write_checkpoint(path: Path, network: str, preset: str) -> None:

@@ -14,13 +14,14 @@ import pytest
 from PIL import Image
 
 from conftest import random_batch, tiny_lite, tiny_model
-from protodepth import config, training
-from protodepth.cli import run
+from protodepth import config
+from protodepth.cli.main import run
 from protodepth.losses import ObjectiveConfig
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.runs import SequenceRecipe
-from protodepth.training import Schedule
+from protodepth.training import fit
+from protodepth.training.fit import Schedule
+from protodepth.training.recipes import SequenceRecipe
 
 ROOM = "worlds:room?size=32x48&train=6&val=2&test=3"
 WAREHOUSE = "worlds:warehouse?size=32x48&train=6&val=2&test=3"
@@ -43,7 +44,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Press Ctrl-C in the middle of the n-th step from now on."""
 
     def at(number: int) -> None:
-        step, count = training.train_step, [0]
+        step, count = fit.train_step, [0]
 
         def pressed(*args: object) -> object:
             count[0] += 1
@@ -51,7 +52,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                 os.kill(os.getpid(), signal.SIGINT)
             return step(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(training, "train_step", pressed)
+        monkeypatch.setattr(fit, "train_step", pressed)
 
     return at
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny_model
-from protodepth.cli import run
+from protodepth.cli.main import run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

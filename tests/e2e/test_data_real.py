@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from conftest import tiny_model
-from protodepth.adaptation import AdaptConfig, adapt
 from protodepth.data.check import check
-from protodepth.data.frames import image_size
+from protodepth.data.files.images import image_size
 from protodepth.data.preview import preview, warped_neighbour
-from protodepth.data.recording import load_recording
-from protodepth.training import Schedule
+from protodepth.data.recording.open import load_recording
+from protodepth.training.adapt import AdaptConfig, adapt
+from protodepth.training.fit import Schedule
 
 REAL = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "real"
 TOML = {

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from protodepth.demo import demo
+from protodepth.experiments.demo import demo
 from protodepth.progress import Reporter
-from protodepth.storage import bundled
+from protodepth.storage.folders import bundled
 
 pytestmark = pytest.mark.skipif(
     "worlds-tiny-outdoor" not in bundled(), reason="the bundled model is not in this checkout"

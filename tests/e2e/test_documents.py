@@ -13,9 +13,9 @@ import tyro
 
 from conftest import tiny_model
 from documents import DOCUMENTS, ROOT, blocks, commands, scripts, spoken
-from protodepth.cli import COMMANDS, run, split
-from protodepth.data.worlds import world
-from protodepth.methods.protodepth import describe
+from protodepth.cli.main import COMMANDS, run, split
+from protodepth.data.worlds.worlds import world
+from protodepth.methods.statistics import describe
 
 RUN_BY = {  # document -> the test file that runs all its commands
     "README.md": "tests/e2e/test_readme.py",

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 import protodepth.methods  # noqa: F401  (registers the methods)
-from protodepth import checkpoint
 from protodepth.backbones.base import count_parameters
 from protodepth.backbones.lite import Lite
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.uformer import Uformer
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.base import Domain
-from protodepth.data.worlds import world
+from protodepth.data.frame import Domain
+from protodepth.data.worlds.worlds import world
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
-from protodepth.methods.protodepth import describe
+from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
-from protodepth.protocol import SequenceResult, run_sequence
-from protodepth.training import Schedule, fit
+from protodepth.storage import files
+from protodepth.training.fit import Schedule, fit
+from protodepth.training.sequence import SequenceResult, run_sequence
 
 NAMES = methods.names()
 SETTINGS = {"replay": {"size": 3}, "cmp": {"size": 3}}
@@ -189,7 +189,7 @@ def test_a_run_killed_in_the_middle_of_each_stage_ends_with_the_same_bits(name, 
     for domain in domains[1:2] if name == "joint" else domains[1:]:  # joint training learns at the first stage only
         with pytest.raises(PowerCutError):
             learn(new(name), domains, tmp_path, kill=(name, domain.name, 3))
-        assert checkpoint.read_json(tmp_path / f"{name}-{domain.name}" / "state.json")["step"] == 2
+        assert files.read_json(tmp_path / f"{name}-{domain.name}" / "state.json")["step"] == 2
     resumed = new(name)
     learn(resumed, domains, tmp_path)
     assert_equal(everything(resumed), everything(done(name)[1]))
@@ -208,10 +208,10 @@ def test_the_state_after_a_stage_is_all_that_the_next_one_needs(name, new, domai
     """Another process reads the file and learns the last domain without having seen the first two."""
     first = new(name)
     learn_stages(first, domains, range(2))
-    sha256 = checkpoint.write_tensors(tmp_path / "method.safetensors", first.state())
+    sha256 = files.write_tensors(tmp_path / "method.safetensors", first.state())
     pose = copy.deepcopy(first.objective.pose.state_dict())
     second = new(name)
-    second.load_state(checkpoint.read_tensors(tmp_path / "method.safetensors", sha256))
+    second.load_state(files.read_tensors(tmp_path / "method.safetensors", sha256))
     second.objective.pose.load_state_dict(pose)
     assert_equal(second.state(), first.state())
     learn_stages(second, domains, range(2, 3))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protodepth import storage
+from protodepth.storage import folders
 
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install 'protodepth[dev]'")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: pip install 'protodepth[dev]'")
@@ -18,7 +18,7 @@ def texts(cell) -> str:
     return "\n".join(parts)
 
 
-@pytest.mark.skipif("worlds-tiny" not in storage.bundled(), reason="the bundled model worlds-tiny is not there")
+@pytest.mark.skipif("worlds-tiny" not in folders.bundled(), reason="the bundled model worlds-tiny is not there")
 def test_the_quickstart_runs_and_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path / "cache"))
     book = nbformat.read(NOTEBOOK, as_version=4)

@@ -7,8 +7,8 @@ import jaxtyping
 import pytest
 
 from documents import blocks, commands
-from protodepth.cli import run
-from protodepth.storage import bundled
+from protodepth.cli.main import run
+from protodepth.storage.folders import bundled
 
 pytestmark = pytest.mark.skipif(not bundled(), reason="no bundled model in this checkout")
 

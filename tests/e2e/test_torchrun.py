@@ -15,9 +15,10 @@ import pytest
 import tyro
 
 from documents import lines
-from protodepth import config, recipes
-from protodepth.cli import COMMANDS, run, split
-from protodepth.data.worlds import world
+from protodepth import config
+from protodepth.cli.main import COMMANDS, run, split
+from protodepth.data.worlds.worlds import world
+from protodepth.training import recipes
 
 STEPS = 110
 ROOM = "worlds:room?size=32x48&train=6&val=2&test=3"

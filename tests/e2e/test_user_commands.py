@@ -11,7 +11,7 @@ from PIL import Image
 
 from conftest import SMALL, tiny_model
 from protodepth.backbones.lite import Lite
-from protodepth.cli import run
+from protodepth.cli.main import run
 from protodepth.data.example import write_example
 from protodepth.model import ProtoDepth
 
@@ -195,7 +195,7 @@ def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, ca
 
 
 def test_adapting_that_does_not_help_writes_nothing_unless_forced(here: Path, capsys, monkeypatch):
-    monkeypatch.setattr("protodepth.adaptation.HELPED", 0.99)
+    monkeypatch.setattr("protodepth.training.adapt.HELPED", 0.99)
     assert call("adapt --model m --data rec --name den --out m2 --steps 2") == 2
     assert "did not help; nothing was written (--force" in capsys.readouterr().err
     assert not (here / "m2").exists()
@@ -204,7 +204,7 @@ def test_adapting_that_does_not_help_writes_nothing_unless_forced(here: Path, ca
 
 
 def test_the_bundled_models_are_not_changed_in_place(here: Path, capsys, monkeypatch):
-    monkeypatch.setattr("protodepth.storage.BUNDLED", here)
+    monkeypatch.setattr("protodepth.storage.folders.BUNDLED", here)
     before = (here / "m" / "config.json").read_bytes()
     assert call("domains describe --model m --data rec") == 2
     assert "give --out FOLDER" in capsys.readouterr().err
@@ -227,8 +227,8 @@ def test_the_examples_run(script: str, tmp_path: Path, monkeypatch, capsys):
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real recordings are not beside this checkout")
 @pytest.mark.parametrize("name", ["kitti_raw", pytest.param("hololens", marks=pytest.mark.slow)])
 def test_a_real_recording_can_be_learned_and_completed(name: str, tmp_path: Path):
-    from protodepth.adaptation import AdaptConfig, adapt
-    from protodepth.training import Schedule
+    from protodepth.training.adapt import AdaptConfig, adapt
+    from protodepth.training.fit import Schedule
 
     torch.manual_seed(0)
     model = tiny_model(pose=True) if name == "hololens" else None

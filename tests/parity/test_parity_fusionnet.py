@@ -4,7 +4,8 @@ import pytest
 import torch
 from fixture_tools import Fixture, load_parts
 
-from protodepth.backbones.fusionnet import FusionNet, ScaffNet, match_scale
+from protodepth.backbones.fusionnet import FusionNet, match_scale
+from protodepth.backbones.scaffnet import ScaffNet
 
 
 @pytest.fixture(scope="module", params=["void", "kitti", "void_nospp"])

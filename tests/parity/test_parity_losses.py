@@ -6,8 +6,8 @@ import torch
 from fixture_tools import Fixture
 from torch import Tensor
 
-from protodepth.backbones.fusionnet import supervised_loss
 from protodepth.backbones.posenet import motion
+from protodepth.backbones.scaffnet import supervised_loss
 from protodepth.geometry import backproject, outlier_free, reproject, warp
 from protodepth.losses import REDUCTIONS, Objective, ObjectiveConfig, pose_consistency, ssim_distance
 from protodepth.types import Batch

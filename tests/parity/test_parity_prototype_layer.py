@@ -5,8 +5,8 @@ import torch
 from fixture_tools import TOLERANCE, Fixture, relative_error
 
 from protodepth.descriptors import descriptor_loss, sample_descriptor, select, similarity
-from protodepth.official import LAYERS
 from protodepth.prototypes import PrototypeConfig, PrototypeSet, apply
+from protodepth.storage.official.prototypes import LAYERS
 from protodepth.types import LatentSpec, Modality
 
 

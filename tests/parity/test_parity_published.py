@@ -6,12 +6,12 @@ import torch
 from fixture_tools import TOLERANCE, Fixture, relative_error
 from torch import Tensor
 
-from protodepth.conversion import convert, load_official_prototypes
 from protodepth.descriptors import descriptor_loss, select
 from protodepth.geometry import outlier_free, warp
 from protodepth.losses import Objective, ObjectiveConfig, weighted_mean
 from protodepth.model import ProtoDepth
-from protodepth.official import LAYERS
+from protodepth.storage.official.convert import convert
+from protodepth.storage.official.prototypes import LAYERS, load_official_prototypes
 from protodepth.types import Batch, BatchPrediction
 
 NETWORKS = (

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from protodepth import checkpoint
 from protodepth.errors import CheckpointError
+from protodepth.storage import files
 
 FEW = settings(max_examples=40, deadline=None)
 NAMES = st.text("abcdefg.0_", min_size=1, max_size=8)
@@ -39,7 +39,7 @@ def tensors(draw: st.DrawFn) -> dict[str, torch.Tensor]:
 def test_tensors_come_back_bit_for_bit(given_tensors: dict[str, torch.Tensor]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t"
-        back = checkpoint.read_tensors(path, checkpoint.write_tensors(path, given_tensors))
+        back = files.read_tensors(path, files.write_tensors(path, given_tensors))
     assert back.keys() == given_tensors.keys()
     for name, tensor in given_tensors.items():
         assert back[name].dtype == tensor.dtype
@@ -52,7 +52,7 @@ def test_tensors_come_back_bit_for_bit(given_tensors: dict[str, torch.Tensor]) -
 def test_any_other_bytes_are_refused(given_tensors: dict[str, torch.Tensor], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t"
-        sha256 = checkpoint.write_tensors(path, given_tensors)
+        sha256 = files.write_tensors(path, given_tensors)
         good = path.read_bytes()
         kind = data.draw(st.sampled_from(["flip", "cut", "add"]))
         at = data.draw(st.integers(0, len(good) - 1))
@@ -66,15 +66,15 @@ def test_any_other_bytes_are_refused(given_tensors: dict[str, torch.Tensor], dat
         path.write_bytes(bytes(bad))
         if bytes(bad) != good:
             with pytest.raises(CheckpointError, match="checksum"):
-                checkpoint.read_tensors(path, sha256)
+                files.read_tensors(path, sha256)
 
 
 @FEW
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_json_comes_back(value: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint.write_json(Path(folder) / "j", value)
-        assert checkpoint.read_json(Path(folder) / "j") == value
+        files.write_json(Path(folder) / "j", value)
+        assert files.read_json(Path(folder) / "j") == value
 
 
 @FEW
@@ -83,7 +83,7 @@ def test_bytes_that_are_no_json_object_are_one_kind_of_error(data: bytes) -> Non
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "j").write_bytes(data)
         try:
-            value = checkpoint.read_json(Path(folder) / "j")
+            value = files.read_json(Path(folder) / "j")
         except CheckpointError:
             return
         assert isinstance(value, dict)
@@ -93,4 +93,4 @@ def test_bytes_that_are_no_json_object_are_one_kind_of_error(data: bytes) -> Non
 @given(tensors())
 def test_a_fingerprint_does_not_depend_on_the_order_of_the_names(given_tensors: dict[str, torch.Tensor]) -> None:
     turned = dict(reversed(given_tensors.items()))
-    assert checkpoint.fingerprint({"a": 1, "b": 2}, given_tensors) == checkpoint.fingerprint({"b": 2, "a": 1}, turned)
+    assert files.fingerprint({"a": 1, "b": 2}, given_tensors) == files.fingerprint({"b": 2, "a": 1}, turned)

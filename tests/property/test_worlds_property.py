@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodepth.data.worlds import WORLDS, render
+from protodepth.data.worlds.worlds import WORLDS, render
 
 
 @settings(max_examples=25, deadline=None)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protodepth.data import worlds
-from protodepth.data.drawing import raycast, shading
+from protodepth.data.worlds import raycast, shading, worlds
 
 
 @dataclass(frozen=True)

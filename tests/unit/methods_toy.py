@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from protodepth.backbones.base import Backbone
-from protodepth.data.base import Domain, EvalRules, Frame
+from protodepth.data.frame import Domain, EvalRules, Frame
 from protodepth.errors import DataError
 from protodepth.model import ProtoDepth
 from protodepth.types import Batch, Latents, LatentSpec, LossTerms, Modality

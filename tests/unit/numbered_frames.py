@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protodepth.data.base import Frame
+from protodepth.data.frame import Frame
 from protodepth.errors import DataError
 
 

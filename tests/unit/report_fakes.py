@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from protodepth.data.base import Domain
-from protodepth.data.worlds import world
+from protodepth.data.frame import Domain
+from protodepth.data.worlds.worlds import world
 from protodepth.metrics import Scores
-from protodepth.protocol import SequenceResult
-from protodepth.report import Sample, collect, results_document
+from protodepth.report.results import results_document
+from protodepth.report.samples import Sample, collect
+from protodepth.training.sequence import SequenceResult
 
 DOMAINS = ("street", "street_dusk", "highway")
 BASE = (940.0, 1280.0, 2240.0)  # MAE in mm when learned

@@ -11,15 +11,16 @@ import torch
 from data_scene import thin, walk
 
 from conftest import tiny_model
-from protodepth import adaptation
-from protodepth.adaptation import Adaptation, AdaptConfig, Enough, Watch, adapt, divide, estimate, hide
-from protodepth.data import frames
-from protodepth.data.base import Domain, EvalRules
-from protodepth.data.open import without_folders
-from protodepth.data.recording import load_recording
+from protodepth.data.arguments import without_folders
+from protodepth.data.files import images
+from protodepth.data.frame import Domain, EvalRules
+from protodepth.data.recording.open import load_recording
 from protodepth.errors import ConfigError, DataError, DomainError, TrainingDiverged
 from protodepth.model import ProtoDepth
-from protodepth.training import Schedule
+from protodepth.training import adapt as adaptation
+from protodepth.training.adapt import Adaptation, AdaptConfig, adapt, estimate
+from protodepth.training.fit import Schedule
+from protodepth.training.watch import Enough, Watch, divide, hide
 from protodepth.types import Batch
 
 SHOTS = walk(30, size=(32, 48), step=0.03)
@@ -31,8 +32,8 @@ def config(steps: int = 6, **changes) -> AdaptConfig:
 
 def record(folder: Path, count: int = 30, *, poses: bool = True) -> Path:
     for n, shot in enumerate(SHOTS[:count]):
-        frames.write_image(folder / "image" / f"{n}.png", shot.image)
-        frames.write_depth(folder / "sparse" / f"{n}.npy", thin(shot.depth))
+        images.write_image(folder / "image" / f"{n}.png", shot.image)
+        images.write_depth(folder / "sparse" / f"{n}.npy", thin(shot.depth))
     np.savetxt(folder / "intrinsics.txt", SHOTS[0].K)
     if poses:
         np.savetxt(folder / "poses.txt", np.stack([s.pose.ravel() for s in SHOTS[:count]]))

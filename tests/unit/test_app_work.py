@@ -12,13 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from protodepth import figures
-from protodepth.app import server, view, work
-from protodepth.app.work import Limits, Question, answer, example, example_names
+from protodepth.app import answers, server, view
+from protodepth.app.answers import Limits, Question, answer, example, example_names
 from protodepth.backbones.lite import Lite
-from protodepth.data import frames
+from protodepth.data.files import images
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.model import ProtoDepth
+from protodepth.report import pictures as picture_files
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +36,12 @@ def model() -> ProtoDepth:
 @pytest.fixture
 def files(tmp_path: Path) -> Question:
     frame = example("room")
-    frames.write_image(tmp_path / "a.png", frame.image)
-    frames.write_depth(tmp_path / "z.png", frame.sparse_depth, "mm")
+    images.write_image(tmp_path / "a.png", frame.image)
+    images.write_depth(tmp_path / "z.png", frame.sparse_depth, "mm")
     return Question(
         image=str(tmp_path / "a.png"),
         sparse=str(tmp_path / "z.png"),
-        intrinsics=work.intrinsics_text(frame),
+        intrinsics=answers.intrinsics_text(frame),
         unit="mm",
         domain="hall",
     )
@@ -73,32 +73,32 @@ def test_examples_fit_the_range_of_the_network():
 def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(files: Question, tmp_path: Path, monkeypatch):
     Image.new("1", (5000, 4000)).save(tmp_path / "bomb.png")  # 20 megapixels in a few kilobytes
     assert (tmp_path / "bomb.png").stat().st_size < 100_000
-    monkeypatch.setattr(frames, "read_image", lambda path: pytest.fail("decoded"))
+    monkeypatch.setattr(images, "read_image", lambda path: pytest.fail("decoded"))
     for changed in (
         replace(files, image=str(tmp_path / "bomb.png")),
         replace(files, sparse=str(tmp_path / "bomb.png")),
     ):
         with pytest.raises(DataError, match=r"bomb\.png has 20 megapixels, the limit is 16"):
-            work.read(changed, (0.1, 8.0), Limits())
+            answers.read(changed, (0.1, 8.0), Limits())
 
 
 def test_large_strange_and_vanished_files_are_refused(files: Question, tmp_path: Path):
     with pytest.raises(DataError, match="the limit is 0"):
-        work.read(files, (0.1, 8.0), Limits(file_bytes=10))
+        answers.read(files, (0.1, 8.0), Limits(file_bytes=10))
     (tmp_path / "a.svg").write_text("<svg/>")
     with pytest.raises(DataError, match=r"\.svg file, expected \.png"):
-        work.read(replace(files, image=str(tmp_path / "a.svg")), (0.1, 8.0), Limits())
+        answers.read(replace(files, image=str(tmp_path / "a.svg")), (0.1, 8.0), Limits())
     with pytest.raises(DataError, match="drop it again"):
-        work.read(replace(files, sparse=str(tmp_path / "gone.png")), (0.1, 8.0), Limits())
+        answers.read(replace(files, sparse=str(tmp_path / "gone.png")), (0.1, 8.0), Limits())
     with pytest.raises(DataError, match="give an image and a sparse depth map"):
-        work.read(Question(), (0.1, 8.0), Limits())
+        answers.read(Question(), (0.1, 8.0), Limits())
 
 
 def test_intrinsics_are_numbers_and_never_a_file_of_this_machine(files: Question, tmp_path: Path):
     secret = tmp_path / "intrinsics.txt"
     secret.write_text("90 90 48 32")
     with pytest.raises(DataError, match="is not a number"):
-        work.read(replace(files, intrinsics=str(secret)), (0.1, 8.0), Limits())
+        answers.read(replace(files, intrinsics=str(secret)), (0.1, 8.0), Limits())
 
 
 def test_names_that_do_not_exist_are_refused(model: ProtoDepth):
@@ -116,9 +116,11 @@ def pictures(html: str) -> list[np.ndarray]:
 def test_the_pictures_show_the_depths_on_one_scale(model: ProtoDepth):
     found = answer(model, Question(example="room", domain="hall"))
     points, adapted, base, _ = pictures(view.result_html(found))
-    low, high, scale = figures.limits([found.adapted.depth, found.base.depth])
+    low, high, scale = picture_files.limits([found.adapted.depth, found.base.depth])
     for picture, prediction in ((adapted, found.adapted), (base, found.base)):
-        np.testing.assert_array_equal(picture[::4, ::4], figures.colorize(prediction.depth, low, high, scale=scale))
+        np.testing.assert_array_equal(
+            picture[::4, ::4], picture_files.colorize(prediction.depth, low, high, scale=scale)
+        )
     assert points.shape == adapted.shape
     assert len(pictures(view.result_html(answer(model, Question(example="room", domain="base"))))) == 3
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from protodepth import checkpoint
 from protodepth.errors import CheckpointError
+from protodepth.storage import files
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a" / "f.bin"
-    checkpoint.write_bytes(path, b"old")
+    files.write_bytes(path, b"old")
 
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
@@ -26,7 +26,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         with monkeypatch.context() as patch:
             patch.setattr(*place, full)
             with pytest.raises(OSError, match="No space"):
-                checkpoint.write_bytes(path, b"new")
+                files.write_bytes(path, b"new")
         assert path.read_bytes() == b"old"
         assert [p.name for p in path.parent.iterdir()] == ["f.bin"]
 
@@ -47,19 +47,19 @@ def test_data_is_on_disk_before_the_name_points_to_it(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Path, "replace", rename)
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to tell a folder from a file")
-    checkpoint.write_bytes(tmp_path / "f", b"x")
+    files.write_bytes(tmp_path / "f", b"x")
     assert events == ["flush file", "rename", "flush folder"]
 
 
 def test_the_stated_checksum_is_the_one_of_the_file(tmp_path: Path) -> None:
-    sha256 = checkpoint.write_tensors(tmp_path / "t", {"a": torch.arange(4)})
+    sha256 = files.write_tensors(tmp_path / "t", {"a": torch.arange(4)})
     assert sha256 == hashlib.sha256((tmp_path / "t").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
 def test_tensors_of_every_type_come_back_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
     tensors = {"t": (torch.randn(3, 5).mT * 9).to(dtype), "scalar": torch.tensor(1, dtype=dtype)}
-    back = checkpoint.read_tensors(tmp_path / "t", checkpoint.write_tensors(tmp_path / "t", tensors))
+    back = files.read_tensors(tmp_path / "t", files.write_tensors(tmp_path / "t", tensors))
     for name, tensor in tensors.items():
         assert back[name].dtype == dtype
         assert torch.equal(back[name], tensor)
@@ -70,21 +70,21 @@ def test_tensors_come_back_in_the_order_they_were_written_in(tmp_path: Path) -> 
     names = [f"{name}.{n}" for name in ("room", "warehouse", "atrium", "corridor") for n in (2, 0, 1)]
     kinds = [torch.float32, torch.uint8, torch.int64]
     tensors = {name: torch.zeros(n % 5 + 1, dtype=kinds[n % 3]) for n, name in enumerate(names)}
-    sha256 = checkpoint.write_tensors(tmp_path / "t", tensors)
-    assert list(checkpoint.read_tensors(tmp_path / "t", sha256)) == names
+    sha256 = files.write_tensors(tmp_path / "t", tensors)
+    assert list(files.read_tensors(tmp_path / "t", sha256)) == names
 
 
 def test_tensors_of_a_file_that_states_no_order_come_by_name(tmp_path: Path) -> None:
     data = save({name: torch.zeros(1) for name in "gcaehbfd"})
     (tmp_path / "t").write_bytes(data)
-    assert list(checkpoint.read_tensors(tmp_path / "t", hashlib.sha256(data).hexdigest())) == list("abcdefgh")
+    assert list(files.read_tensors(tmp_path / "t", hashlib.sha256(data).hexdigest())) == list("abcdefgh")
 
 
 def test_a_file_that_is_no_safetensors_is_an_error_even_with_its_own_checksum(tmp_path: Path) -> None:
     for data in (b"", b"hello", b"\xff" * 100):
         (tmp_path / "t").write_bytes(data)
         with pytest.raises(CheckpointError, match="not a safetensors file"):
-            checkpoint.read_tensors(tmp_path / "t", hashlib.sha256(data).hexdigest())
+            files.read_tensors(tmp_path / "t", hashlib.sha256(data).hexdigest())
 
 
 @pytest.mark.parametrize(
@@ -101,26 +101,26 @@ def test_json_that_is_no_object_is_an_error(tmp_path: Path, text: str | None, re
     if text is not None:
         (tmp_path / "j").write_text(text)
     with pytest.raises(CheckpointError, match=reason):
-        checkpoint.read_json(tmp_path / "j")
+        files.read_json(tmp_path / "j")
 
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "j").write_bytes(b"\xff\xfe{}")
     with pytest.raises(CheckpointError, match="not readable JSON"):
-        checkpoint.read_json(tmp_path / "j")
+        files.read_json(tmp_path / "j")
 
 
 def test_json_comes_back(tmp_path: Path) -> None:
     value = {"a": [1, 2.5, None, "é"], "b": {"c": True}}
-    checkpoint.write_json(tmp_path / "j", value)
-    assert checkpoint.read_json(tmp_path / "j") == value
+    files.write_json(tmp_path / "j", value)
+    assert files.read_json(tmp_path / "j") == value
     assert json.loads((tmp_path / "j").read_text()) == value
 
 
 def test_a_fingerprint_depends_on_every_name_type_shape_value_and_setting() -> None:
     tensor = torch.arange(6.0)
-    start = checkpoint.fingerprint({"a": 1}, {"t": tensor})
-    assert start == checkpoint.fingerprint({"a": 1}, {"t": tensor.clone()})
+    start = files.fingerprint({"a": 1}, {"t": tensor})
+    assert start == files.fingerprint({"a": 1}, {"t": tensor.clone()})
     others = [
         ({"a": 2}, {"t": tensor}),
         ({"a": 1}, {"u": tensor}),
@@ -129,7 +129,7 @@ def test_a_fingerprint_depends_on_every_name_type_shape_value_and_setting() -> N
         ({"a": 1}, {"t": tensor + torch.tensor([0, 0, 0, 0, 0, 1e-6])}),
         ({"a": 1}, {"t": tensor, "u": torch.empty(0)}),
     ]
-    prints = [checkpoint.fingerprint(config, state) for config, state in others]
+    prints = [files.fingerprint(config, state) for config, state in others]
     assert len({start, *prints}) == len(others) + 1
 
 
@@ -144,7 +144,7 @@ def test_a_state_must_fit_name_by_name_and_nothing_is_loaded_if_it_does_not() ->
     }
     for reason, state in cases.items():
         with pytest.raises(CheckpointError, match=reason):
-            checkpoint.load_state(module, state, Path("somewhere"))
+            files.load_state(module, state, Path("somewhere"))
         assert torch.equal(module.weight, before)
-    checkpoint.load_state(module, good, Path("somewhere"))
+    files.load_state(module, good, Path("somewhere"))
     assert torch.equal(module.weight, before + 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from protodepth import cli
+from protodepth.cli import main
 from protodepth.errors import DataError, TrainingDiverged
 from protodepth.progress import Reporter, StepCount
 
@@ -28,7 +28,7 @@ def command(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> No
     module = types.ModuleType("protodepth_try")
     module.Try = Try  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "protodepth_try", module)
-    monkeypatch.setitem(cli.COMMANDS, "try", ("protodepth_try", "Try", "a try"))
+    monkeypatch.setitem(main.COMMANDS, "try", ("protodepth_try", "Try", "a try"))
 
 
 def raises(error: BaseException) -> Callable[[], object]:
@@ -61,7 +61,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
     command(monkeypatch, raises(error))
-    assert cli.run(["try"]) == code
+    assert main.run(["try"]) == code
     out, err = capsys.readouterr()
     assert (out, err) == ("", message)
 
@@ -70,7 +70,7 @@ def test_our_own_faults_are_exit_1_with_what_is_needed_to_mend_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command(monkeypatch, raises(ZeroDivisionError("oops")))
-    assert cli.run(["try"]) == 1
+    assert main.run(["try"]) == 1
     err = capsys.readouterr().err
     assert "ZeroDivisionError: oops" in err
     assert err.endswith("protodepth: internal error: please report the lines above\n")
@@ -78,7 +78,7 @@ def test_our_own_faults_are_exit_1_with_what_is_needed_to_mend_them(
 
 def test_a_command_that_works_is_exit_0(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command(monkeypatch, lambda: print("done"))
-    assert cli.run(["try", "--number", "4"]) == 0
+    assert main.run(["try", "--number", "4"]) == 0
     assert capsys.readouterr().out == "done\n"
 
 
@@ -88,14 +88,14 @@ def test_wrong_options_are_exit_2(
 ) -> None:
     ran: list[int] = []
     command(monkeypatch, lambda: ran.append(1))
-    assert cli.run(["try", *arguments]) == 2
+    assert main.run(["try", *arguments]) == 2
     assert ran == []
     assert capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [["fly"], ["data", "fly"], ["data"], ["--colour"]])
 def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    assert cli.run(argv) == 2
+    assert main.run(argv) == 2
     err = capsys.readouterr().err
     assert "unknown command" in err
     assert "predict" in err
@@ -104,19 +104,19 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
 def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    assert cli.run(argv) == 0
+    assert main.run(argv) == 0
     out = capsys.readouterr().out
-    assert all(name in out and text in out for name, (_, _, text) in cli.COMMANDS.items())
+    assert all(name in out and text in out for name, (_, _, text) in main.COMMANDS.items())
     assert "0 done, 2 bad input, 1 internal error, 130 interrupted" in out
 
 
 def test_the_commands_of_the_first_release_are_there() -> None:
-    assert {"demo", "predict", "train", "evaluate", "report", "doctor"} <= set(cli.COMMANDS)
+    assert {"demo", "predict", "train", "evaluate", "report", "doctor"} <= set(main.COMMANDS)
 
 
 def test_two_words_win_over_one() -> None:
-    assert cli.split(["data", "check", "x"]) == ("data check", ["x"])
-    assert cli.split(["predict", "check"]) == ("predict", ["check"])
+    assert main.split(["data", "check", "x"]) == ("data check", ["x"])
+    assert main.split(["predict", "check"]) == ("predict", ["check"])
 
 
 # --- progress -------------------------------------------------------------------------------------------------------------------

@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from protodepth.backbones.base import backbones
-from protodepth.backbones.fusionnet import FusionNet, ScaffNet
+from protodepth.backbones.fusionnet import FusionNet
 from protodepth.backbones.kbnet import KBNet
 from protodepth.backbones.posenet import PoseNet
+from protodepth.backbones.scaffnet import ScaffNet
 from protodepth.backbones.voiced import VOICED
-from protodepth.cli import run
-from protodepth.conversion import convert, convert_with_report, load_official_prototypes
+from protodepth.cli.main import run
 from protodepth.errors import CheckpointError, DomainError, UnknownNameError
 from protodepth.model import ProtoDepth
-from protodepth.official import LAYERS, detect, read_official
+from protodepth.storage.official.convert import convert, convert_with_report
+from protodepth.storage.official.prototypes import LAYERS, load_official_prototypes
+from protodepth.storage.official.read import detect, read_official
 from protodepth.types import Batch
 
 

@@ -11,13 +11,13 @@ from PIL import Image
 from test_data_formats import write_lists, write_vkitti2
 from test_data_recording import SHOTS, write_recording
 
-from protodepth.data import frames
+from protodepth.data.arguments import open_domain
 from protodepth.data.check import check
 from protodepth.data.entries import EntryTable
+from protodepth.data.files import images
 from protodepth.data.manifest import load_manifest, prepare
-from protodepth.data.open import open_domain
 from protodepth.data.preview import preview, title, warped_neighbour
-from protodepth.data.recording import load_recording
+from protodepth.data.recording.open import load_recording
 from protodepth.errors import DataError, UnknownNameError
 
 
@@ -32,16 +32,16 @@ def test_every_fault_is_reported_at_once_with_its_frame(tmp_path: Path) -> None:
     write_recording(tmp_path, SHOTS, toml='depth_unit = "mm"\n')
     Image.fromarray(np.full((40, 56), 80, np.uint8)).save(tmp_path / "sparse" / "1.png")
     (tmp_path / "image" / "2.png").write_bytes((tmp_path / "image" / "2.png").read_bytes()[:400])
-    frames.write_depth(tmp_path / "sparse" / "3.png", np.zeros((40, 56)), "mm")
-    frames.write_depth(tmp_path / "sparse" / "4.png", np.ones((20, 28)), "mm")
+    images.write_depth(tmp_path / "sparse" / "3.png", np.zeros((40, 56)), "mm")
+    images.write_depth(tmp_path / "sparse" / "4.png", np.ones((20, 28)), "mm")
     (tmp_path / "sparse" / "5.png").unlink()
     (tmp_path / "sparse" / "6.png").unlink()
     np.save(tmp_path / "sparse" / "6.npy", np.where(thin(SHOTS[6].depth) > 0, thin(SHOTS[6].depth), np.nan))
-    frames.write_image(tmp_path / "image" / "9.png", SHOTS[8].image)
-    frames.write_image(tmp_path / "image" / "10.png", SHOTS[8].image)
-    frames.write_depth(tmp_path / "sparse" / "77.png", np.ones((40, 56)), "mm")
-    frames.write_image(tmp_path / "image" / "20.png", SHOTS[20].image[:30])
-    frames.write_depth(tmp_path / "sparse" / "20.png", thin(SHOTS[20].depth)[:30], "mm")
+    images.write_image(tmp_path / "image" / "9.png", SHOTS[8].image)
+    images.write_image(tmp_path / "image" / "10.png", SHOTS[8].image)
+    images.write_depth(tmp_path / "sparse" / "77.png", np.ones((40, 56)), "mm")
+    images.write_image(tmp_path / "image" / "20.png", SHOTS[20].image[:30])
+    images.write_depth(tmp_path / "sparse" / "20.png", thin(SHOTS[20].depth)[:30], "mm")
     report = check(tmp_path)
     found = {(f.kind, f.where) for f in report.faults}
     assert {
@@ -76,7 +76,7 @@ def test_a_wrong_unit_and_wrong_pose_direction_are_noticed_and_fixed(tmp_path: P
 def test_fix_excludes_bad_frames_and_touches_no_other_file(tmp_path: Path) -> None:
     write_recording(tmp_path, SHOTS, toml='depth_unit = "mm"\n')
     for i in (3, 4, 5):
-        frames.write_depth(tmp_path / "sparse" / f"{i}.png", np.zeros((40, 56)), "mm")
+        images.write_depth(tmp_path / "sparse" / f"{i}.png", np.zeros((40, 56)), "mm")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*.png")}
     assert check(tmp_path, fix=True).ok
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.png")} == before
@@ -89,7 +89,7 @@ def test_unequal_lists_and_mm_read_as_256_are_found_in_lists(tmp_path: Path) -> 
     path = write_lists(tmp_path, shots)
     assert check(f"lists:{path}").ok
     for i in (1, 2):
-        frames.write_depth(tmp_path / f"sparse/{i}.png", thin(shots[i].depth), "mm")
+        images.write_depth(tmp_path / f"sparse/{i}.png", thin(shots[i].depth), "mm")
     assert check(f"lists:{path}").counts() == {"unit": 2}
     (tmp_path / "image.txt").write_text("one.png\n")
     assert check(f"lists:{path}").counts() == {"lists": 1}
@@ -106,7 +106,7 @@ def test_the_preview_warps_the_neighbour_onto_the_image(tmp_path: Path) -> None:
     ]
     assert errors[0] < 0.35 * errors[1]
     sheet = preview(folder, tmp_path / "sheet.png", rows=2, depth_unit="mm")
-    assert frames.image_size(sheet)[1] > 1500
+    assert images.image_size(sheet)[1] > 1500
     with pytest.raises(DataError, match="rows is 0"):
         preview(folder, tmp_path / "sheet.png", rows=0, depth_unit="mm")
 
@@ -123,7 +123,7 @@ def test_wide_pictures_are_drawn_in_two_rows(tmp_path: Path) -> None:
     wide = walk(12, size=(20, 80), step=0.05)
     folder = write_recording(tmp_path / "wide", wide)
     high = [
-        frames.image_size(preview(f, tmp_path / f"{f.name}.png", rows=1, depth_unit="mm"))[0]
+        images.image_size(preview(f, tmp_path / f"{f.name}.png", rows=1, depth_unit="mm"))[0]
         for f in (folder, write_recording(tmp_path / "usual", SHOTS))
     ]
     assert high[0] > 250

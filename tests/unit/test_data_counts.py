@@ -10,17 +10,17 @@ from data_scene import enlarge, walk
 from test_data_formats import DATE, DRIVE, write_kitti, write_sens, write_vkitti2, write_void
 from test_data_lidar import SIZE, write_nuscenes, write_waymo
 
-from protodepth.data import frames
+from protodepth.data.arguments import open_domain
 from protodepth.data.check import check
+from protodepth.data.files import images
 from protodepth.data.manifest import prepare
-from protodepth.data.open import open_domain
 
 
 def nyu(root: Path) -> str:
     (shot,) = walk(1, size=(48, 64))
     for i in range(2):
-        frames.write_image(root / "testing" / "images" / f"{i}.png", enlarge(shot, 10).image)
-        frames.write_depth(root / "testing" / "depths" / f"{i}.png", enlarge(shot, 10).depth)
+        images.write_image(root / "testing" / "images" / f"{i}.png", enlarge(shot, 10).image)
+        images.write_depth(root / "testing" / "depths" / f"{i}.png", enlarge(shot, 10).depth)
     return f"nyu_v2:{root}?sampler=uniform:200"
 
 

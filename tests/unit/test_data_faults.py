@@ -11,17 +11,17 @@ from PIL import Image
 from test_data_formats import write_lists, write_vkitti2
 from test_data_recording import SHOTS, write_recording
 
-from protodepth.data import frames
 from protodepth.data.check import check
 from protodepth.data.faults import ADVICE
-from protodepth.data.recording import load_recording
+from protodepth.data.files import images
+from protodepth.data.recording.open import load_recording
 from protodepth.errors import DataError
 
 LIST_SHOTS = walk(24, size=(24, 36), step=0.05)
 
 
 def eight_bit(path: Path) -> None:
-    height, width = frames.image_size(path)
+    height, width = images.image_size(path)
     Image.fromarray(np.full((height, width), 80, np.uint8)).save(path)
 
 
@@ -30,16 +30,16 @@ def cut_off(path: Path) -> None:
 
 
 def no_point(path: Path) -> None:
-    frames.write_depth(path, np.zeros(frames.image_size(path)))
+    images.write_depth(path, np.zeros(images.image_size(path)))
 
 
 def in_millimetres(path: Path) -> None:
-    frames.write_depth(path, frames.read_depth(path, "kitti"), "mm")
+    images.write_depth(path, images.read_depth(path, "kitti"), "mm")
 
 
 def array_with(value: float) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        depth = frames.read_depth(path, "mm")
+        depth = images.read_depth(path, "mm")
         depth[3, 5] = value
         path.unlink()
         np.save(path.with_suffix(".npy"), depth)
@@ -49,7 +49,7 @@ def array_with(value: float) -> Callable[[Path], None]:
 
 def shown_again(path: Path) -> None:
     for number in (int(path.stem) - 1, int(path.stem), int(path.stem) + 1):
-        frames.write_image(path.with_name(f"{number}.png"), SHOTS[5].image)
+        images.write_image(path.with_name(f"{number}.png"), SHOTS[5].image)
 
 
 def text(content: str) -> Callable[[Path], None]:
@@ -68,8 +68,8 @@ OF_RECORDINGS = [
     ("sparse/7.png", no_point, "empty", "no value above 0"),
     ("sparse/7.png", array_with(np.nan), "nan", "1 NaN or infinite"),
     ("sparse/7.png", array_with(-2.0), "negative", "goes down to -2"),
-    ("sparse/7.png", lambda p: frames.write_depth(p, np.ones((20, 28)), "mm"), "size", "shape (20, 28), its image (40, 56)"),
-    ("image/7.png", lambda p: frames.write_depth(p, np.ones((40, 56)), "mm"), "unreadable", "expected 8-bit colour"),
+    ("sparse/7.png", lambda p: images.write_depth(p, np.ones((20, 28)), "mm"), "size", "shape (20, 28), its image (40, 56)"),
+    ("image/7.png", lambda p: images.write_depth(p, np.ones((40, 56)), "mm"), "unreadable", "expected 8-bit colour"),
     ("sparse/7.png", lambda p: p.unlink(), "unpaired", "image/7.png has no depth map of its name"),
     ("image/7.png", lambda p: p.unlink(), "unpaired", "sparse/7.png is a depth map without an image"),
     ("image/7.png", lambda p: p.unlink(), "pose", "poses.txt has 24 poses for 23 images"),
@@ -126,7 +126,7 @@ def on(name: str, spoil: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def one_picture_thrice(path: Path) -> None:
-    frames.write_image(path, np.concatenate([LIST_SHOTS[5].image] * 3, 1))
+    images.write_image(path, np.concatenate([LIST_SHOTS[5].image] * 3, 1))
 
 
 # what happens to official lists, kind of fault, words of the report, number of such faults
@@ -139,7 +139,7 @@ OF_LISTS = [
     (missing_K, "missing", r"intrinsics\.txt, line 5: .*gone\.npy does not exist", 1),
     (on("sparse/5.png", no_point), "empty", r"line 5.*sparse/5\.png has no point", 1),
     (on("triplet/5.png", cut_off), "truncated", r"triplet/5\.png cannot be decoded", 1),
-    (on("triplet/5.png", lambda p: frames.write_image(p, np.zeros((24, 106, 3), np.uint8))), "size", "106 px wide.*not divisible by 3", 1),
+    (on("triplet/5.png", lambda p: images.write_image(p, np.zeros((24, 106, 3), np.uint8))), "size", "106 px wide.*not divisible by 3", 1),
     (on("truth/5.png", lambda p: p.unlink()), "missing", r"truth/5\.png does not exist", 1),
     (on("triplet/5.png", one_picture_thrice), "static", r"line 5.*triplet/5\.png: all neighbours show the same picture", 1),
 ]  # fmt: skip
@@ -186,8 +186,8 @@ def test_one_bad_file_is_left_out_of_a_recording_and_two_of_24_stop(
 
 def test_images_of_another_size_are_left_out(tmp_path: Path) -> None:
     write_recording(tmp_path, SHOTS, toml='depth_unit = "mm"\n')
-    frames.write_image(tmp_path / "image" / "7.png", SHOTS[7].image[:30])
-    frames.write_depth(tmp_path / "sparse" / "7.png", thin(SHOTS[7].depth)[:30], "mm")
+    images.write_image(tmp_path / "image" / "7.png", SHOTS[7].image[:30])
+    images.write_depth(tmp_path / "sparse" / "7.png", thin(SHOTS[7].depth)[:30], "mm")
     assert load_recording(tmp_path).identity["skipped"]["bad"] == 1
     assert "the image is 56x30, most are 56x40" in check(tmp_path).text()
 

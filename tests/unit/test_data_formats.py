@@ -11,10 +11,10 @@ import pytest
 from data_scene import Shot, assert_frame_is, assert_neighbours_are, enlarge, thin, walk
 from PIL import Image
 
-from protodepth.data import frames
-from protodepth.data.base import Domain
+from protodepth.data.arguments import open_domain
+from protodepth.data.files import images
+from protodepth.data.frame import Domain
 from protodepth.data.manifest import prepare
-from protodepth.data.open import open_domain
 from protodepth.errors import DataError, UnknownNameError
 
 JPEG_LOSS = 6.0  # mean grey levels
@@ -38,9 +38,9 @@ def write_lists(root: Path, shots: list[Shot]) -> Path:
     rows: dict[str, list[str]] = {"image": [], "sparse_depth": [], "intrinsics": [], "ground_truth": []}
     np.save(root / "K.npy", shots[0].K.astype(np.float32))
     for i in range(1, len(shots) - 1):
-        frames.write_image(root / f"triplet/{i}.png", np.concatenate([s.image for s in shots[i - 1 : i + 2]], 1))
-        frames.write_depth(root / f"sparse/{i}.png", thin(shots[i].depth))
-        frames.write_depth(root / f"truth/{i}.png", shots[i].depth)
+        images.write_image(root / f"triplet/{i}.png", np.concatenate([s.image for s in shots[i - 1 : i + 2]], 1))
+        images.write_depth(root / f"sparse/{i}.png", thin(shots[i].depth))
+        images.write_depth(root / f"truth/{i}.png", shots[i].depth)
         for column, name in zip(rows, (f"triplet/{i}.png", f"sparse/{i}.png", "K.npy", f"truth/{i}.png"), strict=True):
             rows[column].append(f"data/old_place/{name}")
     for column, lines in rows.items():
@@ -76,7 +76,7 @@ def test_single_images_in_lists_are_told_from_triplets_by_their_width(tmp_path: 
     shots = walk(4)
     path = write_lists(tmp_path, shots)
     for i in (1, 2):
-        frames.write_image(tmp_path / f"triplet/{i}.png", shots[i].image)
+        images.write_image(tmp_path / f"triplet/{i}.png", shots[i].image)
     frame = open_domain(f"lists:{path}").train[0]
     assert frame.neighbours == ()
     assert_frame_is(frame, shots[1], quantum=1 / 256)
@@ -93,9 +93,9 @@ def write_void(root: Path, shots: list[Shot]) -> None:
         place = base / "data" / sequence
         for i in range(count):
             shot, name = shots[i % len(shots)], f"155{i:04d}.{i:04d}.png"
-            frames.write_image(place / "image" / name, shot.image)
-            frames.write_depth(place / "sparse_depth" / name, thin(shot.depth))
-            frames.write_depth(place / "ground_truth" / name, shot.depth)
+            images.write_image(place / "image" / name, shot.image)
+            images.write_depth(place / "sparse_depth" / name, thin(shot.depth))
+            images.write_depth(place / "ground_truth" / name, shot.depth)
             lists[split].append(f"void_500/data/{sequence}/image/{name}")
         np.savetxt(place / "K.txt", shots[0].K)
     for split, lines in lists.items():
@@ -149,12 +149,12 @@ def write_kitti(root: Path, shots: list[Shot], *, layout: str, size: tuple[int, 
     (root / "raw" / DATE / "calib_cam_to_cam.txt").write_text(text)
     for camera in ("image_02", "image_03"):
         for i, shot in enumerate(shots):
-            frames.write_image(root / "raw" / DATE / DRIVE / camera / "data" / f"{i:010d}.png", shot.image)
+            images.write_image(root / "raw" / DATE / DRIVE / camera / "data" / f"{i:010d}.png", shot.image)
             if 0 < i < len(shots) - 1:
                 for kind, sorted_name in (("velodyne_raw", "sparse_depth"), ("groundtruth", "ground_truth")):
                     head = {"sorted": f"train_val_split/{sorted_name}/train", "official": "train"}[layout]
                     depth = thin(shot.depth) if kind == "velodyne_raw" else shot.depth
-                    frames.write_depth(root / head / DRIVE / "proj_depth" / kind / camera / f"{i:010d}.png", depth)
+                    images.write_depth(root / head / DRIVE / "proj_depth" / kind / camera / f"{i:010d}.png", depth)
 
 
 def cut(shot: Shot, top: int, left: int, h: int, w: int) -> Shot:
@@ -203,7 +203,7 @@ def test_kitti_selection_is_joined_by_drive_frame_and_camera(
         for place, kind in (("image", "image"), (sparse, "velodyne_raw"), (truth, "groundtruth_depth")):
             path = top / place / f"{DRIVE}_{kind}_{i:010d}_image_03.png"
             depth = thin(shot.depth) if kind == "velodyne_raw" else shot.depth
-            frames.write_image(path, shot.image) if kind == "image" else frames.write_depth(path, depth)
+            images.write_image(path, shot.image) if kind == "image" else images.write_depth(path, depth)
         (top / "intrinsics").mkdir(exist_ok=True)
         np.savetxt(top / "intrinsics" / f"{DRIVE}_image_{i:010d}_image_03.txt", shot.K.reshape(1, 9))
     domain = open_domain(f"kitti:{tmp_path}")
@@ -257,8 +257,8 @@ def test_nyu_h5_folders_give_training_triplets(tmp_path: Path, big_shots: list[S
 
 def test_nyu_pictures_are_value_over_256(tmp_path: Path, big_shots: list[Shot]) -> None:
     for i, shot in enumerate(big_shots[:2]):
-        frames.write_image(tmp_path / "testing" / "images" / f"{i}.png", shot.image)
-        frames.write_depth(tmp_path / "testing" / "depths" / f"{i}.png", shot.depth)
+        images.write_image(tmp_path / "testing" / "images" / f"{i}.png", shot.image)
+        images.write_depth(tmp_path / "testing" / "depths" / f"{i}.png", shot.depth)
     domain = open_domain(f"nyu_v2:{tmp_path}", sampler="uniform:300")
     assert_frame_is(domain.test[1], cut(big_shots[1], 32, 32, 416, 576), quantum=1 / 256)
 
@@ -316,7 +316,7 @@ def test_an_exported_scan_gives_the_same_frames_as_its_sens_file(tmp_path: Path,
         for place in ("color", "depth", "pose", "intrinsic"):
             (export / place).mkdir(parents=True, exist_ok=True)
         (export / "color" / f"{i}.jpg").write_bytes(jpeg(shot.image))
-        frames.write_depth(export / "depth" / f"{i}.png", shot.depth, "mm")
+        images.write_depth(export / "depth" / f"{i}.png", shot.depth, "mm")
         np.savetxt(export / "pose" / f"{i}.txt", shot.pose)
     K = np.eye(4)
     K[:3, :3] = scan_shots[0].K
@@ -394,7 +394,7 @@ def write_vkitti2(root: Path, shots: list[Shot], scene: str, condition: str) -> 
             rgb.parent.mkdir(parents=True, exist_ok=True)
             rgb.write_bytes(jpeg(shot.image))
             sky = np.where(shot.depth > 0, shot.depth, 655.35)
-            frames.write_depth(folder / "frames" / "depth" / f"Camera_{camera}" / f"depth_{i:05d}.png", sky, "cm")
+            images.write_depth(folder / "frames" / "depth" / f"Camera_{camera}" / f"depth_{i:05d}.png", sky, "cm")
             intrinsic += f"{i} {camera} {K[0, 0]} {K[1, 1]} {K[0, 2]} {K[1, 2]}\n"
             world = np.linalg.inv(shot.pose).ravel()
             extrinsic += f"{i} {camera} " + " ".join(f"{v:.9g}" for v in world) + "\n"
@@ -448,9 +448,9 @@ def test_vkitti_version_1_is_read_from_its_own_folders(tmp_path: Path) -> None:
     shots = [Shot(s.image, s.depth, s.K, s.pose) for s in walk(3, size=(40, 60), world="street", step=0.8)]
     lines = "frame r1,1 ...\n"
     for i, shot in enumerate(shots):
-        frames.write_image(tmp_path / "vkitti_1.3.1_rgb/0001/clone" / f"{i:05d}.png", shot.image)
+        images.write_image(tmp_path / "vkitti_1.3.1_rgb/0001/clone" / f"{i:05d}.png", shot.image)
         depth = np.where(shot.depth > 0, shot.depth, 655.35)
-        frames.write_depth(tmp_path / "vkitti_1.3.1_depthgt/0001/clone" / f"{i:05d}.png", depth, "cm")
+        images.write_depth(tmp_path / "vkitti_1.3.1_depthgt/0001/clone" / f"{i:05d}.png", depth, "cm")
         lines += f"{i} " + " ".join(str(v) for v in np.linalg.inv(shot.pose).ravel()) + "\n"
     (tmp_path / "vkitti_1.3.1_extrinsicsgt").mkdir()
     (tmp_path / "vkitti_1.3.1_extrinsicsgt/0001_clone.txt").write_text(lines)
@@ -465,7 +465,7 @@ def test_a_real_scan_pattern_is_transferred_to_vkitti(tmp_path: Path) -> None:
     write_vkitti2(tmp_path, shots, "Scene02", "clone")
     scan = np.zeros((30, 45))
     scan[20, 10] = scan[25, 30] = 7.0
-    frames.write_depth(tmp_path / "patterns" / "0000000000.png", scan)
+    images.write_depth(tmp_path / "patterns" / "0000000000.png", scan)
     frame = open_domain(f"vkitti:{tmp_path}", patterns=tmp_path / "patterns").test[0]
     assert np.argwhere(frame.sparse_depth > 0).tolist() == [[40, 20], [50, 60]]
     assert frame.sparse_depth[40, 20] == pytest.approx(shots[0].depth[40, 20], abs=0.006)
@@ -482,8 +482,8 @@ def test_tum_joins_colour_depth_and_poses_by_time(tmp_path: Path) -> None:
     rgb, depth, truth = "# color images\n# file\n# timestamp filename\n", "# depth maps\n", "# ground truth\n"
     for i, shot in enumerate(shots):
         t = 1305031102.1 + i / 30
-        frames.write_image(folder / "rgb" / f"{t:.6f}.png", shot.image)
-        frames.write_depth(folder / "depth" / f"{t + 0.011:.6f}.png", shot.depth, "tum")
+        images.write_image(folder / "rgb" / f"{t:.6f}.png", shot.image)
+        images.write_depth(folder / "depth" / f"{t + 0.011:.6f}.png", shot.depth, "tum")
         rgb += f"{t:.6f} rgb/{t:.6f}.png\n"
         if i != 5:  # a frame without depth is left out
             depth += f"{t + 0.011:.6f} depth/{t + 0.011:.6f}.png\n"

@@ -9,10 +9,10 @@ from data_scene import Shot, walk
 from scipy.spatial.transform import Rotation
 from test_data_formats import jpeg
 
-from protodepth.data import projection, worlds
-from protodepth.data.drawing import raycast, shading
+from protodepth.data import projection
+from protodepth.data.arguments import open_domain
 from protodepth.data.manifest import prepare
-from protodepth.data.open import open_domain
+from protodepth.data.worlds import raycast, shading, worlds
 from protodepth.errors import DataError
 
 SIZE = (48, 80)
@@ -428,7 +428,7 @@ def test_boxes_of_a_sweep_lie_between_those_of_its_key_frames(tmp_path: Path, sh
     (folder / "sample_annotation.json").write_text(json.dumps(boxes))
     (folder / "instance.json").write_text(json.dumps([{"token": "i", "category_token": "v"}]))
     (folder / "category.json").write_text(json.dumps([{"token": "v", "name": "human.pedestrian.adult"}]))
-    from protodepth.data import nuscenes
+    from protodepth.data.datasets import nuscenes
 
     tables = nuscenes.read_tables(folder)
     ((centre, size, _),) = nuscenes._boxes_at(tables, tables.rows["sample_data"]["sw1"])
@@ -451,7 +451,7 @@ def test_nuscenes_drops_points_in_boxes_of_things_that_move(tmp_path: Path, shot
     (folder / "sample_annotation.json").write_text(json.dumps(boxes))
     (folder / "instance.json").write_text(json.dumps([{"token": "i", "category_token": "v"}]))
     (folder / "category.json").write_text(json.dumps([{"token": "v", "name": "vehicle.car"}]))
-    from protodepth.data import nuscenes
+    from protodepth.data.datasets import nuscenes
 
     nuscenes.read_tables.cache_clear()
     after = open_domain(f"nuscenes:{tmp_path}").test[1]

@@ -13,14 +13,16 @@ from numbered_frames import Numbered
 from test_data_recording import SHOTS, write_recording
 
 from conftest import tiny_model
-from protodepth.adaptation import AdaptConfig, adapt
-from protodepth.data import frames
-from protodepth.data.base import EvalRules, Faults, TrainingBatches, readable, training_batches
+from protodepth.data.batches import TrainingBatches, training_batches
 from protodepth.data.entries import EntryFrames, EntryTable, FrameReader
-from protodepth.data.recording import load_recording
+from protodepth.data.faults import Faults, readable
+from protodepth.data.files import images
+from protodepth.data.frame import EvalRules
+from protodepth.data.recording.open import load_recording
 from protodepth.errors import DataError
-from protodepth.protocol import evaluate
-from protodepth.training import Schedule
+from protodepth.training.adapt import AdaptConfig, adapt
+from protodepth.training.evaluate import evaluate
+from protodepth.training.fit import Schedule
 from protodepth.types import BatchPrediction
 
 
@@ -88,7 +90,7 @@ def test_a_frame_damaged_inside_does_not_stop_adapting_and_is_in_the_record(tmp_
     folder = write_recording(tmp_path, walk(40, size=(32, 48), step=0.03), toml='depth_unit = "mm"\nstride = 1\n')
     damage(folder / "sparse" / "3.png")
     with pytest.raises(DataError, match=r"3\.png"):
-        frames.read_depth(folder / "sparse" / "3.png", "mm")
+        images.read_depth(folder / "sparse" / "3.png", "mm")
     model = tiny_model()
     adapt(model, folder, name="walk", config=AdaptConfig(schedule=Schedule(steps=14, batch_size=2, rate=1e-2), looks=2))
     (reason,) = model.history["walk"]["bad_frames"].values()
@@ -97,8 +99,8 @@ def test_a_frame_damaged_inside_does_not_stop_adapting_and_is_in_the_record(tmp_
 
 DROPPED = """
 import sys
-from protodepth.data.base import training_batches
-from protodepth.data.recording import load_recording
+from protodepth.data.frame import training_batches
+from protodepth.data.recording.open import load_recording
 
 if __name__ == "__main__":
     data = load_recording(sys.argv[1], depth_unit="mm", stride=1).train
@@ -146,8 +148,8 @@ def large_manifest(folder: Path) -> EntryFrames:
     K = [16.0, 0, 12, 0, 16, 8, 0, 0, 1]
     rng = np.random.default_rng(0)
     for i in range(SHARED_FILES):
-        frames.write_image(folder / f"{i}.png", rng.integers(0, 255, (16, 24, 3)).astype(np.uint8))
-        frames.write_depth(folder / f"s{i}.png", rng.uniform(1, 5, (16, 24)))
+        images.write_image(folder / f"{i}.png", rng.integers(0, 255, (16, 24, 3)).astype(np.uint8))
+        images.write_depth(folder / f"s{i}.png", rng.uniform(1, 5, (16, 24)))
     with (folder / "train.jsonl").open("w") as file:
         for n in range(ENTRIES):
             a, b, c = (f"{(n + d) % SHARED_FILES}.png" for d in (-1, 0, 1))

@@ -13,10 +13,10 @@ from data_scene import Shot, assert_neighbours_are, walk
 from scipy.spatial.transform import Rotation
 from test_data_formats import JPEG_LOSS, jpeg
 
-from protodepth.data import frames
-from protodepth.data.base import Frame
+from protodepth.data.arguments import open_domain
 from protodepth.data.check import check
-from protodepth.data.open import open_domain
+from protodepth.data.files import images
+from protodepth.data.frame import Frame
 from protodepth.errors import DataError
 
 SIZE = (40, 56)
@@ -371,7 +371,7 @@ def test_a_recording_may_hold_exr_depth(tmp_path: Path, shots: list[Shot]) -> No
     library = pytest.importorskip("OpenEXR")
     (tmp_path / "depth").mkdir()
     for i, shot in enumerate(shots):
-        frames.write_image(tmp_path / "image" / f"{i}.png", shot.image)
+        images.write_image(tmp_path / "image" / f"{i}.png", shot.image)
         library.File({"type": library.scanlineimage}, {"Z": shot.depth.astype(np.float32)}).write(
             str(tmp_path / "depth" / f"{i}.exr")
         )

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from data_scene import Shot, assert_neighbours_are, thin, walk
 
-from protodepth.data import frames
+from protodepth.data.arguments import open_domain, parse_argument
 from protodepth.data.entries import withhold
-from protodepth.data.open import open_domain, parse_argument
-from protodepth.data.recording import Recording, load_recording
+from protodepth.data.files import images
+from protodepth.data.recording.open import Recording, load_recording
 from protodepth.errors import DataError, UnknownNameError
 
 SHOTS = walk(24, size=(40, 56), step=0.03)
@@ -21,9 +21,9 @@ def write_recording(
     folder: Path, shots: list[Shot], *, unit: str = "mm", dense: bool = False, poses: bool = True, toml: str = ""
 ) -> Path:
     for i, shot in enumerate(shots):
-        frames.write_image(folder / "image" / f"{i}.png", shot.image)
+        images.write_image(folder / "image" / f"{i}.png", shot.image)
         depth = shot.depth if dense else thin(shot.depth)
-        frames.write_depth(folder / ("depth" if dense else "sparse") / f"{i}.png", depth, unit)
+        images.write_depth(folder / ("depth" if dense else "sparse") / f"{i}.png", depth, unit)
     np.savetxt(folder / "intrinsics.txt", shots[0].K)
     if poses:
         np.savetxt(folder / "poses.txt", np.stack([s.pose.ravel() for s in shots]))

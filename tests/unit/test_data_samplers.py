@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protodepth.data import frames
+from protodepth.data.files import images
 from protodepth.data.sampling import parse_sampler
 from protodepth.errors import DataError, UnknownNameError
 
@@ -68,7 +68,7 @@ def test_a_scan_pattern_is_drawn_by_the_seed_from_a_folder(tmp_path: Path, image
     for i in range(5):
         scan = np.zeros((16, 20))
         scan[3 * i, 4 * i] = 5
-        frames.write_depth(tmp_path / f"{i}.png", scan)
+        images.write_depth(tmp_path / f"{i}.png", scan)
     depth = np.full(image.shape[:2], 7.0, np.float32)
     sampler = parse_sampler(f"lidar_pattern:{tmp_path}")
     places = {tuple(np.argwhere(sampler(image, depth, seed) > 0)[0].tolist()) for seed in range(30)}

@@ -13,12 +13,12 @@ from elsewhere import another_device, away, move
 
 from conftest import random_batch
 from protodepth.data.augment import AugmentConfig, augment, crop, generator
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
 from protodepth.model import ProtoDepth
-from protodepth.protocol import run_sequence
-from protodepth.training import Schedule, fit
+from protodepth.training.fit import Schedule, fit
+from protodepth.training.sequence import run_sequence
 
 ALL = AugmentConfig(
     brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=0.1, flip_horizontal=True, flip_vertical=True, rotation=10.0,

@@ -13,7 +13,7 @@ import two_processes
 from two_processes import NAMES, THRESHOLD
 
 from protodepth import distributed
-from protodepth.data.base import training_batches
+from protodepth.data.batches import training_batches
 from protodepth.errors import ConfigError
 from protodepth.types import Batch, Share
 

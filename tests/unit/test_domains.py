@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from conftest import random_batch, shake, tiny_model
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.descriptors import similarity
-from protodepth.domains import describe_base, details, facts, similarity_matrix
 from protodepth.errors import CheckpointError, DomainError, UnknownNameError
-from protodepth.methods.protodepth import sample_descriptors
+from protodepth.methods.statistics import sample_descriptors
 from protodepth.model import ProtoDepth
+from protodepth.training.domains import describe_base, details, facts, similarity_matrix
 from protodepth.types import Batch
 
 OTHER_PROCESS = """

@@ -11,19 +11,30 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from protodepth import paper_tables
-from protodepth.cli import run
+from protodepth.cli.main import run
 from protodepth.errors import CheckpointError, ConfigError, DataError, UnknownNameError
-from protodepth.experiments import bench, catalogue, locks, looks, scores, thin, tuning, work
+from protodepth.experiments import (
+    ablations,
+    bench,
+    catalogue,
+    foundation,
+    locks,
+    main_tables,
+    paper,
+    scores,
+    thin_things,
+    trainings,
+    tuning,
+)
 from protodepth.experiments.cells import Cell, Store, digest, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.metrics import METRICS, ScoreMatrix, Scores
 from protodepth.progress import Reporter
-from protodepth.protocol import SequenceResult
-from protodepth.report import bench as page
-from protodepth.report import bench as report_bench
+from protodepth.report import bench_page as page
+from protodepth.report import bench_page as report_bench
 from protodepth.report import tables
 from protodepth.report.tables import Column, Line, Table, Value
+from protodepth.training.sequence import SequenceResult
 
 
 def cell(name: str, needs: tuple[Cell, ...] = (), **settings: object) -> Cell:
@@ -233,24 +244,24 @@ def labels(name: str, options: Options = TINY) -> list[dict]:
 @pytest.mark.parametrize("sequence", ["indoor", "outdoor", "mixed"])
 def test_every_row_of_the_main_and_additional_tables_has_a_cell(sequence):
     planned = {(x["backbone"], x["method"]) for x in labels(sequence)}
-    printed = {(r.backbone, r.method) for r in paper_tables.score_rows(sequence)}
+    printed = {(r.backbone, r.method) for r in paper.score_rows(sequence)}
     assert printed <= planned
 
 
 @pytest.mark.parametrize("sequence", ["indoor", "outdoor"])
 def test_every_row_of_the_set_size_tables_has_a_cell(sequence):
-    rows = paper_tables.table(f"set-sizes-{sequence}")["rows"]
+    rows = paper.table(f"set-sizes-{sequence}")["rows"]
     printed = {f"{r['image_size']}/{r['depth_size']}" if "image_size" in r else "" for r in rows}
     assert {x["variant"] for x in labels(f"set-sizes-{sequence}")} == printed
 
 
 def test_every_row_of_the_other_tables_has_a_cell():
     ablated = {x["variant"] for x in labels("ablations")}
-    assert ablated == {r["variant"] for r in paper_tables.table("ablations")["rows"]}
+    assert ablated == {r["variant"] for r in paper.table("ablations")["rows"]}
     timed = {(x["method"], "agnostic" if x["variant"] == "A" else "incremental") for x in labels("training-time")}
-    assert {(r["method"], r["setting"]) for r in paper_tables.table("training-time")["rows"]} <= timed
+    assert {(r["method"], r["setting"]) for r in paper.table("training-time")["rows"]} <= timed
     for name in ("joint", "zero-shot"):
-        assert {r["method"] for r in paper_tables.table(name)["rows"]} <= {x["method"] for x in labels(name)}
+        assert {r["method"] for r in paper.table(name)["rows"]} <= {x["method"] for x in labels(name)}
     assert "protodepth" in {x.get("method") for x in labels("foundation")}
 
 
@@ -286,7 +297,7 @@ def test_the_best_set_size_is_the_training_of_the_main_table():
 
 
 def test_ablations_leave_out_exactly_the_layers_of_a_modality():
-    found = catalogue.ablations("kbnet", "small")
+    found = ablations.ablations("kbnet", "small")
     sets = {name: set(found[name]["layers"]) for name in ("no-image", "no-depth", "no-bottleneck")}
     everything = set.union(*sets.values())
     assert everything - sets["no-bottleneck"] == {"latent"}
@@ -459,10 +470,10 @@ def sequence_result(method: str, told: float, not_told: float) -> SequenceResult
 
 
 def test_a_baseline_with_other_numbers_in_the_other_setting_is_an_error():
-    work.check_settings_agree(sequence_result("ewc", 1.0, 1.0))
-    work.check_settings_agree(sequence_result("protodepth", 1.0, 2.0))
+    trainings.check_settings_agree(sequence_result("ewc", 1.0, 1.0))
+    trainings.check_settings_agree(sequence_result("protodepth", 1.0, 2.0))
     with pytest.raises(DataError, match="ewc"):
-        work.check_settings_agree(sequence_result("ewc", 1.0, 1.0 + 1e-12))
+        trainings.check_settings_agree(sequence_result("ewc", 1.0, 1.0 + 1e-12))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -510,7 +521,7 @@ def find(table: Table, *heads: str) -> dict[str, Value | str]:
 
 
 def test_scores_are_mean_and_spread_over_seeds_beside_the_printed_numbers(rows):
-    table = scores.score_table(rows, "indoor", paper=True)
+    table = main_tables.score_table(rows, "indoor", paper=True)
     fine = find(table, "Finetuned")["Forgetting MAE"]
     assert fine.mean == pytest.approx(40.0)  # 50 % and 30 %
     assert fine.spread == pytest.approx(np.std([50, 30], ddof=1))
@@ -521,7 +532,7 @@ def test_scores_are_mean_and_spread_over_seeds_beside_the_printed_numbers(rows):
 
 
 def test_paired_differences_use_the_same_seed(rows):
-    table = scores.paired_table(rows)
+    table = main_tables.paired_table(rows)
     cells = find(table, "Finetuned minus ProtoDepth")
     assert cells["Forgetting MAE"].mean == pytest.approx(40.0)
     assert cells["Average performance MAE"].mean == pytest.approx(((33 - 26) / 3 + (29 - 26) / 3) / 2)
@@ -530,7 +541,7 @@ def test_paired_differences_use_the_same_seed(rows):
 
 
 def test_the_gain_is_that_of_the_paper_when_the_papers_rows_are_put_in(rows):
-    table = scores.gain_table(rows, "indoor")
+    table = main_tables.gain_table(rows, "indoor")
     cells = find(table, "ProtoDepth-A")
     assert cells["Forgetting"].mean == pytest.approx(75.0)  # 10 instead of 40
     assert cells["Forgetting"].paper == 52.22
@@ -538,7 +549,7 @@ def test_the_gain_is_that_of_the_paper_when_the_papers_rows_are_put_in(rows):
 
 
 def test_findings_say_zero_forgetting_and_where_agnostic_wins(rows):
-    text = " ".join(scores.findings(rows, "indoor"))
+    text = " ".join(main_tables.findings(rows, "indoor"))
     assert "at most 0.000000 %" in text
     assert "75.0 % below the best baseline's on average (over 4 cells of network and metric): less than half" in text
     assert "ProtoDepth-A beats ProtoDepth in: no cell." in text
@@ -552,7 +563,7 @@ def test_findings_say_zero_forgetting_and_where_agnostic_wins(rows):
 def test_costs_leave_out_the_times_of_resumed_runs(rows):
     rows[0].documents[0]["about"] = {"resumed": True}
     rows[0].documents[0]["training_seconds"] = {"finetune": [100.0]}
-    cells = find(scores.cost_table(rows), "Finetuned")
+    cells = find(main_tables.cost_table(rows), "Finetuned")
     assert cells["training"].mean == 2.0
     assert cells["parameters extra"].mean == pytest.approx(5.0)  # the last of two columns of that name: per cent
 
@@ -606,7 +617,7 @@ def street() -> np.ndarray:
 
 
 def test_the_window_is_on_the_pole_and_not_on_the_lorry():
-    things = thin.thin_things(street())
+    things = thin_things.thin_things(street())
     assert things
     (top, bottom), (left, right) = things[0].rows, things[0].columns
     assert top <= 10
@@ -619,13 +630,13 @@ def test_the_window_is_on_the_pole_and_not_on_the_lorry():
 def test_a_thing_before_the_sky_counts_and_an_empty_frame_has_none():
     depth = street()
     depth[:25] = np.where(depth[:25] > 20, 0, depth[:25])
-    assert thin.thin_things(depth)[0].score > thin.thin_things(street())[0].score
-    assert thin.thin_things(np.zeros((20, 30))) == []
+    assert thin_things.thin_things(depth)[0].score > thin_things.thin_things(street())[0].score
+    assert thin_things.thin_things(np.zeros((20, 30))) == []
 
 
 def test_windows_stay_inside_the_image():
     for place in ((slice(0, 2), slice(0, 2)), (slice(60, 64), slice(94, 96)), (slice(0, 64), slice(5, 6))):
-        rows, columns = thin.window(place, (64, 96))
+        rows, columns = thin_things.window(place, (64, 96))
         assert 0 <= rows[0] <= place[0].start
         assert place[0].stop <= rows[1] <= 64
         assert 0 <= columns[0] <= place[1].start
@@ -636,14 +647,14 @@ def test_errors_by_distance_are_what_a_loop_over_pixels_finds():
     rng = np.random.default_rng(0)
     sparse = np.where(rng.random((20, 30)) < 0.02, 5.0, 0.0)
     error, counts = rng.random((20, 30)), rng.random((20, 30)) < 0.7
-    expected = np.zeros((len(thin.DISTANCES) - 1, 2))
+    expected = np.zeros((len(thin_things.DISTANCES) - 1, 2))
     points = np.argwhere(sparse > 0)
     for y, x in np.argwhere(counts):
         d = np.sqrt(((points - (y, x)) ** 2).sum(1).min())
-        n = next(i for i in range(len(expected)) if thin.DISTANCES[i] <= d < thin.DISTANCES[i + 1])
+        n = next(i for i in range(len(expected)) if thin_things.DISTANCES[i] <= d < thin_things.DISTANCES[i + 1])
         expected[n] += (error[y, x], 1)
-    assert np.allclose(thin.by_distance(error, counts, sparse), expected)
-    assert len(thin.bin_names()) == len(expected)
+    assert np.allclose(thin_things.by_distance(error, counts, sparse), expected)
+    assert len(thin_things.bin_names()) == len(expected)
 
 
 # --- an outside model -------------------------------------------------------------------------------------------------
@@ -653,19 +664,19 @@ def test_median_scaling_recovers_depth_from_any_scale_and_from_disparity():
     truth = np.random.default_rng(0).uniform(1, 5, (6, 8))
     sparse = np.where(np.random.default_rng(1).random(truth.shape) < 0.3, truth, 0)
     for kind, values in (("depth", 0.37 * truth), ("disparity", 12.0 / truth)):
-        assert np.allclose(looks.scaled(values, sparse, kind, "f"), truth)
+        assert np.allclose(foundation.scaled(values, sparse, kind, "f"), truth)
 
 
 def test_predictions_of_the_wrong_size_or_missing_or_without_a_point_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((4, 4)))
     with pytest.raises(DataError, match="own size"):
-        looks.read_outside(tmp_path, "a", (4, 5))
+        foundation.read_outside(tmp_path, "a", (4, 5))
     with pytest.raises(DataError, match=r"no b\.npy"):
-        looks.read_outside(tmp_path, "b", (4, 4))
+        foundation.read_outside(tmp_path, "b", (4, 4))
     with pytest.raises(DataError, match="scale by"):
-        looks.scaled(np.ones((2, 2)), np.zeros((2, 2)), "depth", "a")
+        foundation.scaled(np.ones((2, 2)), np.zeros((2, 2)), "depth", "a")
     with pytest.raises(ConfigError, match="disparity"):
-        looks.scaled(np.ones((2, 2)), np.ones((2, 2)), "inverse", "a")
+        foundation.scaled(np.ones((2, 2)), np.ones((2, 2)), "inverse", "a")
     with pytest.raises(ConfigError, match="not a folder"):
         bench.plan(["foundation"], change(predictions=str(tmp_path / "nowhere")))
 

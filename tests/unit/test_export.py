@@ -11,15 +11,18 @@ import pytest
 import torch
 
 from documents import blocks, commands
-from protodepth import cli, graph_cache
-from protodepth import export as module
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.lite import Lite
+from protodepth.cli import main
 from protodepth.descriptors import sample_descriptor
-from protodepth.engines import Engine, GraphInfo, feed
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
-from protodepth.export import ExportError, export, random_batch
-from protodepth.graph_cache import engine_for
+from protodepth.inference.engines import cache
+from protodepth.inference.engines import export as module
+from protodepth.inference.engines import graph as graphs
+from protodepth.inference.engines.cache import engine_for
+from protodepth.inference.engines.export import ExportError, export
+from protodepth.inference.engines.graph import random_batch
+from protodepth.inference.engines.runtimes import Engine, GraphInfo, feed
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.types import Batch
@@ -209,16 +212,16 @@ def test_graphs_are_made_once_and_again_when_damaged(quick: Made, tmp_path: Path
 
 def test_a_predictor_opens_each_size_once_and_answers_like_the_model(quick: Made, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path))
-    predictor = graph_cache.GraphPredictor(quick.model, "onnx", None)
+    predictor = cache.GraphPredictor(quick.model, "onnx", None)
     engine = predictor.prepare(FRAMES.size)
     assert predictor.prepare(FRAMES.size) is engine
     torch.testing.assert_close(predictor(FRAMES).depth, quick.model.predict_batch(FRAMES).depth, rtol=1e-3, atol=0)
 
 
 def test_another_domain_or_another_weight_is_another_graph(made: Made):
-    keys = {graph_cache._key(made.model, name) for name in (None, "base", "hall", "yard")}
+    keys = {cache._key(made.model, name) for name in (None, "base", "hall", "yard")}
     changed = scrambled(with_domains(made.model.backbone), 9)
-    assert len(keys | {graph_cache._key(changed, "hall"), graph_cache._key(changed, None)}) == 6
+    assert len(keys | {cache._key(changed, "hall"), cache._key(changed, None)}) == 6
 
 
 def test_a_graph_cannot_be_told_another_domain_than_it_has(made: Made):
@@ -277,7 +280,7 @@ def test_bad_targets_and_names_are_refused_before_anything_runs(made: Made, tmp_
 
 
 def test_a_folded_domain_is_three_constants_a_layer_and_no_projection(made: Made):
-    graph = module.Graph(made.model, "hall")
+    graph = graphs.Graph(made.model, "hall")
     held = {name for name, _ in graph.named_buffers() if name.startswith("latent__")}
     assert held == {"latent__A", "latent__K", "latent__P"}
     values = made.model.domain("hall").sets["latent"]
@@ -286,25 +289,25 @@ def test_a_folded_domain_is_three_constants_a_layer_and_no_projection(made: Made
 
 
 def test_base_folds_nothing_in_and_a_model_without_domains_is_exported_as_base(made: Made):
-    graph = module.Graph(ProtoDepth(made.model.backbone), None)
+    graph = graphs.Graph(ProtoDepth(made.model.backbone), None)
     assert graph.domain == "base"
     assert graph.layers == ()
     torch.testing.assert_close(graph(*feed_tensors(graph)), made.model.predict_batch(FRAMES, "base").depth)
 
 
-def feed_tensors(graph: module.Graph) -> list[torch.Tensor]:
+def feed_tensors(graph: graphs.Graph) -> list[torch.Tensor]:
     return [torch.from_numpy(a) for a in feed(FRAMES, scaffolded=graph.scaffolded).values()]
 
 
 def test_the_command_writes_a_graph_and_says_how_far_it_is_from_pytorch(quick: Made, tmp_path: Path, capsys):
     quick.model.save_pretrained(tmp_path / "model")
     arguments = ["export", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "m.onnx")]
-    assert cli.run([*arguments, "--size", "48x64"]) == 0
+    assert main.run([*arguments, "--size", "48x64"]) == 0
     assert (
         "choosing among room, hall, yard, any batch, any size; largest relative difference" in capsys.readouterr().out
     )
-    assert cli.run([*arguments, "--size", "48"]) == 2
-    assert cli.run([*arguments, "--format", "openvino"]) == 2
+    assert main.run([*arguments, "--size", "48"]) == 2
+    assert main.run([*arguments, "--format", "openvino"]) == 2
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "openvino"])
@@ -317,8 +320,8 @@ def test_predict_with_an_engine_writes_the_files_that_pytorch_writes(
     quick.model.save_pretrained("m")
     data = "worlds:room?size=37x53&train=1&val=1&test=3"
     command = ["predict", "--model", "m", "--data", data, "--format", "npy", "--write", "depth"]
-    assert cli.run([*command, "--out", "torch"]) == 0
-    assert cli.run([*command, "--out", "graph", "--engine", runtime]) == 0
+    assert main.run([*command, "--out", "torch"]) == 0
+    assert main.run([*command, "--out", "graph", "--engine", runtime]) == 0
     assert f"making a graph for {runtime}" in capsys.readouterr().err
     lines = [[json.loads(line) for line in Path(o, "predictions.jsonl").read_text().splitlines()] for o in ("torch", "graph")]  # fmt: skip
     for ours, theirs in zip(*lines, strict=True):
@@ -327,9 +330,9 @@ def test_predict_with_an_engine_writes_the_files_that_pytorch_writes(
         )
         assert ours["domain"] == theirs["domain"]
         assert ours["similarity"] == pytest.approx(theirs["similarity"], abs=1e-4)
-    assert cli.run([*command, "--out", "again", "--engine", runtime]) == 0
+    assert main.run([*command, "--out", "again", "--engine", runtime]) == 0
     assert "making a graph" not in capsys.readouterr().err
-    assert cli.run([*command, "--out", "no", "--engine", runtime, "--unknown", "base"]) == 2
+    assert main.run([*command, "--out", "no", "--engine", runtime, "--unknown", "base"]) == 2
     assert "need --engine torch" in capsys.readouterr().err
 
 
@@ -341,7 +344,7 @@ def test_the_commands_and_the_python_of_export_md_run(quick: Made, tmp_path: Pat
     for words in commands("docs/export.md"):
         small = {"speed": ["--size", "48x64", "--runs", "2"], "export": ["--size", "48x64"]}.get(words[0], [])
         words = [w.replace("worlds:room", "worlds:room?size=48x64&train=1&val=1&test=2") for w in words]
-        assert cli.run([*words, *small]) == 0, capsys.readouterr().err
+        assert main.run([*words, *small]) == 0, capsys.readouterr().err
     assert {p.name for p in tmp_path.iterdir()} >= {"model.onnx", "model.xml", "model.bin", "completed"}
     image, points, K = FRAMES.image[0].permute(1, 2, 0).numpy(), FRAMES.sparse_depth[0, 0].numpy(), FRAMES.intrinsics[0]
     space = {"image": image, "sparse_depth": points, "intrinsics": K.numpy()}

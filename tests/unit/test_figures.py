@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from protodepth import figures
 from protodepth.errors import DataError
-from protodepth.report import charts
+from protodepth.report import charts, pictures
 
 
 def turbo(at: float) -> np.ndarray:
@@ -23,35 +22,35 @@ def decode(data: bytes) -> np.ndarray:
 
 
 def test_depth_at_the_limits_has_the_end_colours_of_the_map_and_beyond_them_too():
-    colours = figures.colorize(np.array([[1.0, 0.2, 5.0, 9.0]]), 1, 5)[0].astype(float)
+    colours = pictures.colorize(np.array([[1.0, 0.2, 5.0, 9.0]]), 1, 5)[0].astype(float)
     for index, at in ((0, 0.0), (1, 0.0), (2, 1.0), (3, 1.0)):
         assert np.abs(colours[index] - turbo(at)).max() <= 1
 
 
 @pytest.mark.parametrize(("scale", "middle"), [("linear", 40.5), ("log", np.sqrt(80.0)), ("inverse", 2 / (1 + 1 / 80))])
 def test_the_middle_of_each_scale_has_the_middle_colour(scale, middle):
-    colour = figures.colorize(np.array([[middle]]), 1, 80, scale=scale)[0, 0].astype(float)
+    colour = pictures.colorize(np.array([[middle]]), 1, 80, scale=scale)[0, 0].astype(float)
     assert np.abs(colour - turbo(0.5)).max() <= 4  # one of 255 levels
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
 def test_a_pixel_without_depth_is_grey_and_no_colour_of_the_map_is_that_grey(bad):
-    assert figures.colorize(np.array([[bad, 2.0]]), 1, 80, scale="log")[0, 0].tolist() == list(figures.NO_DEPTH)
+    assert pictures.colorize(np.array([[bad, 2.0]]), 1, 80, scale="log")[0, 0].tolist() == list(pictures.NO_DEPTH)
     for name in ("turbo", "inferno"):
-        assert (np.abs(figures.palette(name)[1:].astype(int) - figures.NO_DEPTH).sum(1) > 20).all()
+        assert (np.abs(pictures.palette(name)[1:].astype(int) - pictures.NO_DEPTH).sum(1) > 20).all()
 
 
 def test_a_colour_scale_that_cannot_be_drawn_is_refused():
     with pytest.raises(DataError, match="0 < low < high"):
-        figures.colorize(np.ones((2, 2)), 0, 5, scale="log")
+        pictures.colorize(np.ones((2, 2)), 0, 5, scale="log")
     with pytest.raises(DataError, match="0 < low < high"):
-        figures.colorize(np.ones((2, 2)), 5, 5)
+        pictures.colorize(np.ones((2, 2)), 5, 5)
 
 
 def test_limits_are_logarithmic_outdoors_and_linear_indoors():
     rng = np.random.default_rng(0)
-    assert figures.limits([rng.uniform(0.5, 3, (20, 20))])[2] == "linear"
-    low, high, scale = figures.limits([rng.uniform(2, 80, (40, 40)), np.zeros((4, 4))])
+    assert pictures.limits([rng.uniform(0.5, 3, (20, 20))])[2] == "linear"
+    low, high, scale = pictures.limits([rng.uniform(2, 80, (40, 40)), np.zeros((4, 4))])
     assert scale == "log"
     assert 2 < low < 5
     assert 75 < high < 80
@@ -59,29 +58,29 @@ def test_limits_are_logarithmic_outdoors_and_linear_indoors():
 
 def test_error_map_is_dark_where_right_bright_where_wrong_and_grey_where_unknown():
     truth = np.array([[2.0, 2.0, 2.0, 0.0]])
-    shown = figures.error_map(np.array([[2.0, 3.0, 9.0, 4.0]]), truth, high=2.0).astype(int)
+    shown = pictures.error_map(np.array([[2.0, 3.0, 9.0, 4.0]]), truth, high=2.0).astype(int)
     brightness = shown.sum(-1)[0]
     assert brightness[0] < 20
     assert brightness[0] < brightness[1] < brightness[2]
-    assert shown[0, 3].tolist() == list(figures.NO_DEPTH)
+    assert shown[0, 3].tolist() == list(pictures.NO_DEPTH)
     with pytest.raises(DataError, match="one size"):
-        figures.error_map(np.ones((2, 2)), truth, high=1.0)
+        pictures.error_map(np.ones((2, 2)), truth, high=1.0)
 
 
 def test_palette_png_shows_the_same_pixels_as_colorize():
     depth = np.random.default_rng(1).uniform(0, 6, (9, 13)) * (np.arange(13) % 4 > 0)
-    rows = figures.levels(depth, figures.valid_depth(depth), 1, 5)
-    assert np.array_equal(decode(figures.palette_png(rows, figures.palette())), figures.colorize(depth, 1, 5))
+    rows = pictures.levels(depth, pictures.valid_depth(depth), 1, 5)
+    assert np.array_equal(decode(pictures.palette_png(rows, pictures.palette())), pictures.colorize(depth, 1, 5))
 
 
 def test_depth_picture_has_the_map_a_bar_with_both_end_colours_and_dark_numbers():
     depth = np.linspace(2, 80, 64 * 96).reshape(64, 96)
-    picture = decode(figures.depth_picture(depth, low=2, high=80)).astype(int)
+    picture = decode(pictures.depth_picture(depth, low=2, high=80)).astype(int)
     assert picture.shape[1] > 480  # a small map is enlarged, and the bar stands beside it
     factor = 5
     assert np.array_equal(
         picture[factor // 2 : 64 * factor : factor, factor // 2 : 96 * factor : factor],
-        figures.colorize(depth, 2, 80, scale="log"),
+        pictures.colorize(depth, 2, 80, scale="log"),
     )
     beside = picture[:, 96 * factor :].reshape(-1, 3)
     for end in (0.0, 1.0):
@@ -92,21 +91,21 @@ def test_depth_picture_has_the_map_a_bar_with_both_end_colours_and_dark_numbers(
 def test_sparse_points_are_dots_wider_than_their_pixel_in_the_colour_of_their_depth():
     sparse = np.zeros((64, 96), np.float32)
     sparse[10, 20], sparse[40, 70] = 3.0, 30.0
-    shown = figures.sparse_overlay(np.full((64, 96, 3), 200, np.uint8), sparse, 2, 80, scale="log")
+    shown = pictures.sparse_overlay(np.full((64, 96, 3), 200, np.uint8), sparse, 2, 80, scale="log")
     assert shown.shape == (256, 384, 3)
     for y, x in ((10, 20), (40, 70)):
-        colour = figures.colorize(np.array([[sparse[y, x]]]), 2, 80, scale="log")[0, 0]
+        colour = pictures.colorize(np.array([[sparse[y, x]]]), 2, 80, scale="log")[0, 0]
         assert np.array_equal(shown[4 * y + 2, 4 * x + 2], colour)
         assert (shown == colour).all(-1).sum() > 16  # its own pixel is 4 x 4
-    assert figures.sparse_overlay(np.zeros((64, 96, 3), np.uint8), np.zeros((64, 96)), 1, 2).max() == 0
+    assert pictures.sparse_overlay(np.zeros((64, 96, 3), np.uint8), np.zeros((64, 96)), 1, 2).max() == 0
 
 
 def test_the_nearer_of_two_overlapping_dots_is_on_top():
     sparse = np.zeros((64, 96), np.float32)
     sparse[30, 50], sparse[30, 51] = 50.0, 3.0
-    shown = figures.sparse_overlay(np.zeros((64, 96, 3), np.uint8), sparse, 2, 80, scale="log")
+    shown = pictures.sparse_overlay(np.zeros((64, 96, 3), np.uint8), sparse, 2, 80, scale="log")
     near, far = (
-        (shown == figures.colorize(np.array([[d]]), 2, 80, scale="log")[0, 0]).all(-1).sum() for d in (3.0, 50.0)
+        (shown == pictures.colorize(np.array([[d]]), 2, 80, scale="log")[0, 0]).all(-1).sum() for d in (3.0, 50.0)
     )
     assert near > far > 0
 
@@ -116,7 +115,7 @@ def test_points_project_back_to_the_pixels_they_came_from():
     depth, image = rng.uniform(1, 9, (12, 17)), rng.integers(0, 255, (12, 17, 3)).astype(np.uint8)
     depth[3, 4] = 0
     K = np.array([[21.0, 0.3, 8.1], [0, 19.0, 5.7], [0, 0, 1]])
-    xyz, rgb = figures.point_cloud(depth, image, K)
+    xyz, rgb = pictures.point_cloud(depth, image, K)
     assert xyz.dtype == np.float32
     assert len(xyz) == depth.size - 1
     projected = xyz.astype(np.float64) @ K.T
@@ -128,7 +127,7 @@ def test_points_project_back_to_the_pixels_they_came_from():
 
 @pytest.mark.parametrize("most", [1, 7, 50, 203, 204, 1000])
 def test_at_most_so_many_points_are_kept(most):
-    xyz, _ = figures.point_cloud(np.ones((12, 17)), np.zeros((12, 17, 3), np.uint8), np.eye(3), most)
+    xyz, _ = pictures.point_cloud(np.ones((12, 17)), np.zeros((12, 17, 3), np.uint8), np.eye(3), most)
     assert 1 <= len(xyz) <= most
     assert len(xyz) >= min(204, most) / 5  # rows and columns are halved together
 
@@ -137,7 +136,7 @@ def test_a_ply_file_reads_back_as_the_cloud(tmp_path: Path):
     rng = np.random.default_rng(3)
     depth, image = rng.uniform(1, 9, (6, 7)), rng.integers(0, 255, (6, 7, 3)).astype(np.uint8)
     K = np.array([[9.0, 0, 3], [0, 9, 3], [0, 0, 1]])
-    assert figures.save_ply(tmp_path / "a.ply", depth, image, K) == 42
+    assert pictures.save_ply(tmp_path / "a.ply", depth, image, K) == 42
     head, _, body = (tmp_path / "a.ply").read_bytes().partition(b"end_header\n")
     lines = head.decode().splitlines()
     assert lines[:3] == ["ply", "format binary_little_endian 1.0", "element vertex 42"]
@@ -148,7 +147,7 @@ def test_a_ply_file_reads_back_as_the_cloud(tmp_path: Path):
     assert len(body) == 42 * 15
     xyz = np.stack([np.frombuffer(body[15 * n : 15 * n + 12], "<f4") for n in range(42)])
     rgb = np.stack([np.frombuffer(body[15 * n + 12 : 15 * n + 15], "u1") for n in range(42)])
-    expected = figures.point_cloud(depth, image, K)
+    expected = pictures.point_cloud(depth, image, K)
     assert np.array_equal(xyz, expected[0])
     assert np.array_equal(rgb, expected[1])
     assert [p.name for p in tmp_path.iterdir()] == ["a.ply"]
@@ -159,7 +158,7 @@ def test_a_ply_file_reads_back_as_the_cloud(tmp_path: Path):
     [(0.3, 6, "linear"), (2, 80, "log"), (940, 1974, "linear"), (0, 0.004, "linear"), (3.1, 3.9, "log")],
 )
 def test_ticks_lie_within_the_range_and_are_few_and_round(low, high, scale):
-    values = figures.ticks(low, high, scale)
+    values = pictures.ticks(low, high, scale)
     assert 2 <= len(values) <= 7
     assert values == sorted(values)
     assert all(low * 0.99 <= v <= high * 1.01 and len(f"{v:g}") <= 6 for v in values)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from protodepth.backbones.base import backbones, count_parameters
-from protodepth.backbones.fusionnet import FusionNet, ScaffNet, match_scale
+from protodepth.backbones.fusionnet import FusionNet, match_scale
+from protodepth.backbones.scaffnet import ScaffNet
 from protodepth.types import Batch, Modality
 
 

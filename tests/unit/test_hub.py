@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from protodepth import hub
 from protodepth.errors import CheckpointError, ConfigError, ProtoDepthError
 from protodepth.model import ProtoDepth
+from protodepth.storage import card as cards
+from protodepth.storage import hub
 from protodepth.types import Batch
 
 
@@ -34,7 +35,7 @@ def test_the_card_says_what_adapt_found_and_of_a_recipe_its_plain_entries(model:
         "frames": 15,
         "held_out_error_mm": found,
     }
-    card = hub.card(model, {"recipe": {"name": "tiny", "seed": 0, "objective": {"color": 0.15}}})
+    card = cards.card(model, {"recipe": {"name": "tiny", "seed": 0, "objective": {"color": 0.15}}})
     assert "| my_recording, 15 frames | error at hidden sparse points 912.0 -> 346.7 mm |" in card
     assert "- recipe: name tiny, seed 0\n" in card
 

@@ -8,12 +8,13 @@ import pytest
 from data_scene import walk
 from PIL import Image
 
-from protodepth.data import frames
-from protodepth.data.base import Frame
+from protodepth.data.files import images
+from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
-from protodepth.inference import Output, complete, describe
+from protodepth.inference.complete import complete, describe
+from protodepth.inference.inputs import Failure, Source, find_unit, frame_numbers, in_batches, open_data, open_files
+from protodepth.inference.outputs import Output
 from protodepth.model import ProtoDepth
-from protodepth.sources import Failure, Source, find_unit, frame_numbers, in_batches, open_data, open_files
 from protodepth.types import Prediction
 
 SHOTS = walk(5, size=(32, 48))
@@ -30,8 +31,8 @@ def sparse_of(depth: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for n, shot in enumerate(SHOTS):
-        frames.write_image(tmp_path / "image" / f"{n}.png", shot.image)
-        frames.write_depth(tmp_path / "sparse" / f"{n}.png", sparse_of(shot.depth), "mm")
+        images.write_image(tmp_path / "image" / f"{n}.png", shot.image)
+        images.write_depth(tmp_path / "sparse" / f"{n}.png", sparse_of(shot.depth), "mm")
     return tmp_path
 
 
@@ -53,10 +54,10 @@ def test_every_format_gives_the_predicted_depth_back(model: ProtoDepth, folder: 
     out = folder / "out"
     run(model, source_of(folder), out, format=format)
     for n, shot in enumerate(SHOTS):
-        points = frames.read_depth(folder / "sparse" / f"{n}.png", "mm")
+        points = images.read_depth(folder / "sparse" / f"{n}.png", "mm")
         expected = model.predict(shot.image, points, np.fromstring(K, sep=","), domain="night").depth
         suffix, unit = (".npy", "metres") if format == "npy" else (".png", format)
-        found = frames.read_depth(out / "depth" / f"{n}{suffix}", unit)
+        found = images.read_depth(out / "depth" / f"{n}{suffix}", unit)
         assert np.abs(found - expected).max() <= step / 2 + 1e-4
 
 
@@ -90,8 +91,8 @@ def test_batches_give_what_single_frames_give(model: ProtoDepth, folder: Path):
 def test_a_bad_file_in_the_middle_is_recorded_and_the_rest_goes_on(model: ProtoDepth, folder: Path):
     (folder / "image" / "1.png").write_bytes(b"\x89PNG cut")
     Image.fromarray(np.zeros((32, 48), np.uint8)).save(folder / "sparse" / "2.png")  # 8 bits
-    frames.write_depth(folder / "sparse" / "3.png", np.zeros((32, 48)), "mm")  # no points
-    frames.write_depth(folder / "sparse" / "4.png", np.ones((16, 48)), "mm")  # another size
+    images.write_depth(folder / "sparse" / "3.png", np.zeros((32, 48)), "mm")  # no points
+    images.write_depth(folder / "sparse" / "4.png", np.ones((16, 48)), "mm")  # another size
     summary, _ = run(model, source_of(folder), folder / "out")
     reasons = {f.name: f.reason for f in summary.failures}
     assert summary.frames == 1
@@ -166,7 +167,7 @@ def test_a_video_is_completed_where_it_has_maps(model: ProtoDepth, tmp_path: Pat
         writer.write(np.ascontiguousarray(shot.image[..., ::-1]))
     writer.release()
     for n in (1, 3, 7):
-        frames.write_depth(tmp_path / "sparse" / f"f_{n:03d}.png", sparse_of(SHOTS[n % 5].depth), "mm")
+        images.write_depth(tmp_path / "sparse" / f"f_{n:03d}.png", sparse_of(SHOTS[n % 5].depth), "mm")
     source = open_files(tmp_path / "v.avi", tmp_path / "sparse", K, unit="mm", depth_range=RANGE)
     items = list(source)
     assert [item.name for item in items] == ["f_001", "f_003", "f_007"]

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from conftest import random_batch
 from protodepth import losses
 from protodepth.backbones.posenet import PoseNet
-from protodepth.data.base import Domain, collate
+from protodepth.data.batches import collate
+from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.geometry import outlier_free, warp
 from protodepth.losses import Objective, ObjectiveConfig

@@ -5,7 +5,7 @@ import pytest
 import torch
 from methods_toy import SquaredError, grey_frame, no_fit, toy_domain, toy_model
 
-from protodepth.data.base import collate
+from protodepth.data.batches import collate
 from protodepth.errors import ConfigError
 from protodepth.methods.ancl import ANCL, ANCLConfig
 from protodepth.types import View

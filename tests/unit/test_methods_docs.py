@@ -8,7 +8,7 @@ import pytest
 import torch
 from methods_toy import SquaredError, grey_frame, toy_domain, toy_model
 
-from protodepth.data.base import collate
+from protodepth.data.batches import collate
 from protodepth.methods.base import Method, build, methods
 from protodepth.types import View
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from methods_toy import Spoiled, SquaredError, grey_frame, toy_domain, toy_model
 
-from protodepth.data.base import collate
+from protodepth.data.batches import collate
 from protodepth.errors import ConfigError, TrainingDiverged
 from protodepth.methods.base import build
 from protodepth.methods.ewc import EWC, EWCConfig, fisher_diagonal

@@ -6,10 +6,10 @@ import pytest
 import torch
 from methods_toy import SquaredError, no_fit, toy_domain, toy_model
 
-from protodepth.data.base import training_batches
+from protodepth.data.batches import training_batches
 from protodepth.errors import ConfigError
 from protodepth.methods.joint import Joint, JointConfig
-from protodepth.training import Schedule, fit
+from protodepth.training.fit import Schedule, fit
 
 DOMAINS = [
     toy_domain(name, [(0.1 * i, depth) for i in range(n)])

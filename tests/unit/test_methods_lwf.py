@@ -6,7 +6,7 @@ import pytest
 import torch
 from methods_toy import SquaredError, grey_frame, toy_domain, toy_model
 
-from protodepth.data.base import collate
+from protodepth.data.batches import collate
 from protodepth.errors import ConfigError
 from protodepth.methods.lwf import LwF, LwFConfig, distillation
 from protodepth.types import View

@@ -9,12 +9,12 @@ import torch
 from methods_toy import Spoiled, SquaredError, grey_frame, toy_domain, toy_model
 from torch.nn.functional import normalize
 
-from protodepth import checkpoint
-from protodepth.data.base import collate, training_batches
+from protodepth.data.batches import collate, training_batches
 from protodepth.errors import ConfigError
 from protodepth.methods.cmp import CMP, CMPConfig, farthest_points
 from protodepth.methods.replay import Replay, ReplayConfig, pack, unpack
-from protodepth.training import Learner, Schedule, train_step
+from protodepth.storage import files
+from protodepth.training.fit import Learner, Schedule, train_step
 from protodepth.types import View
 
 
@@ -113,9 +113,9 @@ def test_a_restored_method_replays_its_buffers_in_the_order_of_the_domains(tmp_p
     method = Replay(toy_model(), SquaredError(), ReplayConfig(size=2))
     for name in ("room", "atrium", "hall"):
         method.end_domain(domain_of(name, 4, 1.0))
-    sha256 = checkpoint.write_tensors(tmp_path / "state", method.state())
+    sha256 = files.write_tensors(tmp_path / "state", method.state())
     again = Replay(toy_model(), SquaredError(), ReplayConfig(size=2))
-    again.load_state(checkpoint.read_tensors(tmp_path / "state", sha256))
+    again.load_state(files.read_tensors(tmp_path / "state", sha256))
     assert list(again.buffers) == ["room", "atrium", "hall"]
     assert again.record() == method.record()
 

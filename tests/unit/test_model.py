@@ -14,7 +14,7 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.training import Schedule, fit
+from protodepth.training.fit import Schedule, fit
 from protodepth.types import Batch
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from protodepth.errors import UnknownNameError
-from protodepth.metrics import METRICS, ScoreMatrix
-from protodepth.paper_tables import (
+from protodepth.experiments.paper import (
     SCORES,
     ScoreRow,
     agnostic_wins,
@@ -20,6 +19,7 @@ from protodepth.paper_tables import (
     score_rows,
     table,
 )
+from protodepth.metrics import METRICS, ScoreMatrix
 
 PAPER = Path(__file__).resolve().parents[2] / ".." / "shared" / "paper" / "protodepth.tex"
 SIZES = {"indoor": (10, 5), "outdoor": (25, 10)}

@@ -10,12 +10,13 @@ import torch
 from conftest import tiny_lite, tiny_model
 from protodepth import config
 from protodepth.backbones.base import Backbone, backbones
-from protodepth.data.base import Domain, training_batches
+from protodepth.data.batches import training_batches
+from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.model import ProtoDepth
-from protodepth.training import Learner, Schedule, fit, gradients, train_step
+from protodepth.training.fit import Learner, Schedule, fit, gradients, train_step
 
 SCHEDULE = Schedule(steps=3, rate=1e-3)
 NETWORKS = ("kbnet", "voiced", "fusionnet", "uformer")

@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from conftest import tiny_model
-from protodepth import checkpoint
-from protodepth.data.base import Domain, EvalRules, Frame, groups
+from protodepth.data.batches import groups
+from protodepth.data.frame import Domain, EvalRules, Frame
 from protodepth.errors import DataError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
-from protodepth.methods.protodepth import describe
-from protodepth.protocol import SequenceResult, evaluate, run_sequence
-from protodepth.training import Progress, Schedule, fit
+from protodepth.methods.statistics import describe
+from protodepth.storage import files
+from protodepth.training.evaluate import evaluate
+from protodepth.training.fit import Progress, Schedule, fit
+from protodepth.training.sequence import SequenceResult, run_sequence
 from protodepth.types import Batch, BatchPrediction
 
 RULES = EvalRules(min_depth=0.2, max_depth=5.0)
@@ -220,7 +222,7 @@ def test_prototypes_forget_nothing_and_finetuning_does(room: Domain, warehouse: 
 def test_the_base_descriptor_is_the_mean_direction_of_its_frames(room: Domain) -> None:
     model = tiny_model()
     describe(model, "room", room.train)
-    from protodepth.data.base import collate
+    from protodepth.data.batches import collate
 
     s = torch.cat([model.predict_batch(collate([room.train[n]]), "base").descriptor for n in range(6)]).double().numpy()
     expected = (s / np.linalg.norm(s, axis=1, keepdims=True)).mean(0)
@@ -234,6 +236,6 @@ def test_a_restored_model_has_its_domains_in_the_order_they_were_learned(tmp_pat
     first, second = (build("protodepth", tiny_model(), Objective(ObjectiveConfig())) for _ in range(2))
     for name in names:
         first.model.add_domain(name)
-    sha256 = checkpoint.write_tensors(tmp_path / "state", first.state())
-    second.load_state(checkpoint.read_tensors(tmp_path / "state", sha256))
+    sha256 = files.write_tensors(tmp_path / "state", first.state())
+    second.load_state(files.read_tensors(tmp_path / "state", sha256))
     assert list(second.model.domains) == names

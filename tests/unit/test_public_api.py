@@ -63,7 +63,7 @@ def test_help_answers_in_half_a_second_without_torch() -> None:
 def test_no_command_needs_torch_to_say_what_it_does() -> None:
     code = """
 import sys
-from protodepth.cli import COMMANDS, run
+from protodepth.cli.main import COMMANDS, run
 for name in COMMANDS:
     assert run([*name.split(), "--help"]) == 0, name
     assert "torch" not in sys.modules, name

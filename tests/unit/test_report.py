@@ -13,10 +13,10 @@ import report_fakes as fakes
 import torch
 from rich.console import Console
 
-from protodepth import report
 from protodepth.errors import DataError
-from protodepth.report.page import curve_lines
+from protodepth.report import run
 from protodepth.report.results import marks, plain, written
+from protodepth.report.run_page import curve_lines
 from protodepth.types import Batch, BatchPrediction
 
 
@@ -32,7 +32,7 @@ def samples():
 
 @pytest.fixture(scope="module")
 def html(document, samples):
-    return report.html(document, samples, title="A <title> & more")
+    return run.html(document, samples, title="A <title> & more")
 
 
 class Outline(HTMLParser):
@@ -97,12 +97,12 @@ def test_the_scores_of_a_row_follow_from_its_matrix_by_the_papers_sums(document)
 def test_the_document_survives_strict_json_and_counts_right_choices(document):
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["selection_accuracy"] == pytest.approx((62 + 57 + 61) / 192)
-    assert report.results_document(fakes.results()[:2], seconds=1, about={})["selection_accuracy"] is None
+    assert run.results_document(fakes.results()[:2], seconds=1, about={})["selection_accuracy"] is None
 
 
 def test_a_baseline_whose_settings_differ_gets_both_rows():
     told, chosen = fakes.scores(np.full((3, 3), 2.0).tolist()), fakes.scores(np.full((3, 3), 3.0).tolist())
-    rows = report.results_document([fakes.result("l2p", told, chosen)], seconds=1, about={})["rows"]
+    rows = run.results_document([fakes.result("l2p", told, chosen)], seconds=1, about={})["rows"]
     assert [r["setting"] for r in rows] == ["incremental", "agnostic"]
 
 
@@ -111,11 +111,11 @@ def test_numbers_that_do_not_exist_become_null_and_are_printed_as_a_dash():
         {"a": float("nan"), "b": np.float32(1.5), "c": (np.int64(2), np.array([np.inf, 1.0])), "d": Path("x")}
     )
     assert values == {"a": None, "b": 1.5, "c": [2, [None, 1.0]], "d": "x"}
-    bare = report.results_document([fakes.result("finetune", fakes.scores([[np.nan] * 3] * 3))], seconds=1, about={})
+    bare = run.results_document([fakes.result("finetune", fakes.scores([[np.nan] * 3] * 3))], seconds=1, about={})
     assert bare["rows"][0]["spto"]["mae"] is None
     assert written("spto", "mae", None) == "–"
-    Outline(report.html(bare))
-    assert "–" in report.markdown(bare)
+    Outline(run.html(bare))
+    assert "–" in run.markdown(bare)
 
 
 def test_only_methods_that_learn_in_sequence_are_ranked_and_ties_share_the_mark():
@@ -125,7 +125,7 @@ def test_only_methods_that_learn_in_sequence_are_ranked_and_ties_share_the_mark(
 
 
 def test_facts_of_a_run_name_the_command_seed_and_versions_but_no_host():
-    about = report.about_run("protodepth demo", 3, steps=400)
+    about = run.about_run("protodepth demo", 3, steps=400)
     assert about["command"] == "protodepth demo"
     assert about["seed"] == 3
     assert about["torch"] == torch.__version__
@@ -139,7 +139,7 @@ def test_facts_of_a_run_name_the_command_seed_and_versions_but_no_host():
 
 @pytest.mark.parametrize(("width", "columns"), [(140, 13), (90, 7)])
 def test_the_terminal_table_fits_its_width_and_marks_the_best(document, width, columns):
-    table = report.table(document, width=width)
+    table = run.table(document, width=width)
     assert len(table.columns) == columns
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system="standard")
     console.print(table)
@@ -151,13 +151,13 @@ def test_the_terminal_table_fits_its_width_and_marks_the_best(document, width, c
 
 
 def test_markdown_has_one_row_a_method_with_the_same_numbers(document):
-    rows = [line.strip("| ").split(" | ") for line in report.markdown(document).splitlines() if line.startswith("| ")]
+    rows = [line.strip("| ").split(" | ") for line in run.markdown(document).splitlines() if line.startswith("| ")]
     scores = {row[0]: row[1:] for row in rows if len(row) == 13}
     assert scores["ProtoDepth"][0] == "**0.000**"
     assert scores["ProtoDepth-A"][0].startswith("<u>")
     assert float(scores["Finetuned"][4]) == pytest.approx(document["rows"][1]["performance"]["mae"], abs=0.05)
-    assert "93.8 %" in report.markdown(document)
-    assert "after highway" in report.markdown(document)
+    assert "93.8 %" in run.markdown(document)
+    assert "after highway" in run.markdown(document)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -193,21 +193,21 @@ def test_words_from_outside_cannot_become_markup(html, document, samples):
     assert "<title>A &lt;title&gt; &amp; more</title>" in html
     evil = "</script><script>alert(1)</script>"
     nasty = {**document, "domains": [evil, "b", "c"], "about": {"command": evil}}
-    text = report.html(nasty, [replace(samples[0], domain=evil, name=evil, chosen=evil)])
+    text = run.html(nasty, [replace(samples[0], domain=evil, name=evil, chosen=evil)])
     assert "<script>alert" not in text
     assert Outline(text).open == []
 
 
 def test_the_page_works_without_samples_curves_or_choices(document):
     bare = {**document, "curves": {}, "confusion": {}, "chosen_names": {}, "selection_accuracy": None}
-    ids = Outline(report.html(bare)).ids()
+    ids = Outline(run.html(bare)).ids()
     assert "scores" in ids
     assert not {"curves", "selection", "pictures", "points"} & set(ids)
 
 
 def test_the_cloud_hides_what_has_no_ground_truth_only_where_ground_truth_is_dense(html, document, samples):
     lidar = [replace(s, ground_truth=s.sparse_depth) for s in samples]
-    for text, dense in ((html, True), (report.html(document, lidar), False)):
+    for text, dense in ((html, True), (run.html(document, lidar), False)):
         box = next(a for _, a in Outline(text).tags if a.get("id") == "cloud-known")
         assert ("checked" in box) == dense
 
@@ -228,7 +228,7 @@ def test_even_noise_of_large_frames_stays_below_six_megabytes(document, samples)
                 predictions=maps,
             )
         )
-    assert len(report.html(document, large)) < 6e6
+    assert len(run.html(document, large)) < 6e6
 
 
 def test_the_curve_shows_each_seen_domain_over_all_stages(document):
@@ -247,8 +247,8 @@ def test_the_curve_shows_each_seen_domain_over_all_stages(document):
 
 
 def test_samples_read_back_as_written(tmp_path: Path, samples):
-    report.save_samples(tmp_path / "samples.npz", samples)
-    for before, after in zip(samples, report.load_samples(tmp_path / "samples.npz"), strict=True):
+    run.save_samples(tmp_path / "samples.npz", samples)
+    for before, after in zip(samples, run.load_samples(tmp_path / "samples.npz"), strict=True):
         for name in ("image", "sparse_depth", "ground_truth", "intrinsics"):
             assert np.array_equal(getattr(before, name), getattr(after, name))
         assert list(before.predictions) == list(after.predictions)
@@ -260,15 +260,15 @@ def test_samples_read_back_as_written(tmp_path: Path, samples):
             after.similarity,
         )
         assert before.caps == after.caps
-    report.save_samples(tmp_path / "b.npz", [replace(samples[0], caps=(0.0, float("inf")))])
-    assert report.load_samples(tmp_path / "b.npz")[0].caps == (0.0, float("inf"))
+    run.save_samples(tmp_path / "b.npz", [replace(samples[0], caps=(0.0, float("inf")))])
+    assert run.load_samples(tmp_path / "b.npz")[0].caps == (0.0, float("inf"))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 broken"])
 def test_a_damaged_samples_file_is_named(tmp_path: Path, content):
     (tmp_path / "samples.npz").write_bytes(content)
     with pytest.raises(DataError, match=r"samples\.npz"):
-        report.load_samples(tmp_path / "samples.npz")
+        run.load_samples(tmp_path / "samples.npz")
 
 
 def test_predictions_are_asked_for_with_the_domains_name_and_without():
@@ -285,9 +285,9 @@ def test_predictions_are_asked_for_with_the_domains_name_and_without():
             descriptor=torch.zeros(1, 2),
         )
 
-    first = report.collect(fakes.worlds((32, 48), 3), 2)
+    first = run.collect(fakes.worlds((32, 48), 3), 2)
     assert [s.name[-1] for s in first] == ["0", "2"] * 3
-    out = report.add_predictions(first, predict, "ProtoDepth", "ProtoDepth-A")
+    out = run.add_predictions(first, predict, "ProtoDepth", "ProtoDepth-A")
     assert asked[:4] == ["street", None, "street", None]
     assert out[0].chosen == "highway"
     assert out[0].similarity == pytest.approx({"street": 0.1, "highway": 0.9})
@@ -300,31 +300,29 @@ def test_predictions_are_asked_for_with_the_domains_name_and_without():
 
 
 def test_a_run_folder_holds_the_four_files_and_reads_back(tmp_path: Path, document, samples):
-    path = report.write_run(tmp_path / "run", document, samples)
+    path = run.write_run(tmp_path / "run", document, samples)
     assert path == tmp_path / "run" / "report.html"
     assert {p.name for p in path.parent.iterdir()} == {"results.json", "samples.npz", "report.md", "report.html"}
-    found, frames = report.read_run(tmp_path / "run")
+    found, frames = run.read_run(tmp_path / "run")
     assert found == document
     assert len(frames) == len(samples)
 
 
 def test_two_runs_merge_into_one_table_and_the_shared_method_is_told_apart(tmp_path: Path, samples):
     pretrained, finetune, protodepth = fakes.results()
-    one = report.results_document([pretrained, finetune], seconds=10, about={"seed": 0})
-    two = report.results_document([finetune, protodepth], seconds=20, about={"seed": 1})
+    one = run.results_document([pretrained, finetune], seconds=10, about={"seed": 0})
+    two = run.results_document([finetune, protodepth], seconds=20, about={"seed": 1})
     keep = ("Finetuned", "ProtoDepth")
-    report.write_run(
+    run.write_run(
         tmp_path / "one",
         one,
         [replace(s, predictions={"Finetuned": s.predictions["Finetuned"]}, chosen="") for s in samples],
     )
-    report.write_run(
-        tmp_path / "two", two, [replace(s, predictions={k: s.predictions[k] for k in keep}) for s in samples]
-    )
-    paths = report.report_from_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "all.html")
+    run.write_run(tmp_path / "two", two, [replace(s, predictions={k: s.predictions[k] for k in keep}) for s in samples])
+    paths = run.report_from_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "all.html")
     assert [p.name for p in paths] == ["all.html", "all.md", "all.json"]
     merged = json.loads(paths[2].read_text())
-    assert [report.row_name(r) for r in merged["rows"]] == [
+    assert [run.row_name(r) for r in merged["rows"]] == [
         "Pretrained",
         "Finetuned (one)",
         "Finetuned (two)",
@@ -333,7 +331,7 @@ def test_two_runs_merge_into_one_table_and_the_shared_method_is_told_apart(tmp_p
     ]
     assert set(merged["matrix"]) == {"pretrained", "finetune (one)", "finetune (two)", "protodepth"}
     assert merged["seconds"] == 30
-    both = report.merge_samples({n: report.read_run(tmp_path / n)[1] for n in ("one", "two")})
+    both = run.merge_samples({n: run.read_run(tmp_path / n)[1] for n in ("one", "two")})
     assert len(both) == len(samples)
     assert list(both[0].predictions) == ["Finetuned (one)", "Finetuned (two)", "ProtoDepth"]
     assert both[0].chosen == "street"
@@ -341,9 +339,9 @@ def test_two_runs_merge_into_one_table_and_the_shared_method_is_told_apart(tmp_p
 
 
 def test_runs_on_other_sequences_get_their_own_part(tmp_path: Path, document):
-    report.write_run(tmp_path / "one", document)
-    report.write_run(tmp_path / "two", {**document, "domains": ["room", "warehouse", "corridor_night"]})
-    html, text, data = report.report_from_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
+    run.write_run(tmp_path / "one", document)
+    run.write_run(tmp_path / "two", {**document, "domains": ["room", "warehouse", "corridor_night"]})
+    html, text, data = run.report_from_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
     outline = Outline(html.read_text())
     assert len(outline.ids()) == len(set(outline.ids()))
     assert [p["domains"][0] for p in json.loads(data.read_text())["parts"]] == ["street", "room"]
@@ -352,17 +350,17 @@ def test_runs_on_other_sequences_get_their_own_part(tmp_path: Path, document):
 
 def test_a_folder_that_is_no_run_is_named_and_nothing_is_written(tmp_path: Path, document):
     (tmp_path / "empty").mkdir()
-    report.write_run(tmp_path / "run", document)
+    run.write_run(tmp_path / "run", document)
     with pytest.raises(DataError, match=r"empty has no results\.json.*protodepth demo"):
-        report.report_from_runs([tmp_path / "run", tmp_path / "empty"], tmp_path / "out.html")
+        run.report_from_runs([tmp_path / "run", tmp_path / "empty"], tmp_path / "out.html")
     (tmp_path / "empty" / "results.json").write_text('{"rows": []}')
     with pytest.raises(DataError, match="has no matrix, seconds, domains, any row"):
-        report.report_from_runs([tmp_path / "empty"], tmp_path / "out.html")
+        run.report_from_runs([tmp_path / "empty"], tmp_path / "out.html")
     (tmp_path / "empty" / "results.json").write_text("{")
     with pytest.raises(DataError, match="not readable JSON"):
-        report.report_from_runs([tmp_path / "empty"], tmp_path / "out.html")
+        run.report_from_runs([tmp_path / "empty"], tmp_path / "out.html")
     with pytest.raises(DataError, match="is a folder"):
-        report.report_from_runs([tmp_path / "run"], tmp_path)
+        run.report_from_runs([tmp_path / "run"], tmp_path)
     with pytest.raises(DataError, match="no run folder"):
-        report.report_from_runs([], tmp_path / "out.html")
+        run.report_from_runs([], tmp_path / "out.html")
     assert not (tmp_path / "out.html").exists()

@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 
 from conftest import tiny_model
-from protodepth import cli, figures
+from protodepth.cli import main
 from protodepth.data.example import write_example
 from protodepth.errors import ConfigError
+from protodepth.inference.inputs import open_data
+from protodepth.inference.rerun import RerunFile
 from protodepth.model import ProtoDepth
-from protodepth.rerun_file import RerunFile
-from protodepth.sources import open_data
+from protodepth.report import pictures
 from protodepth.types import Prediction
 
 chunks = pytest.importorskip("rerun.chunk", reason="rerun-sdk is not installed: pip install 'protodepth[viz]'")
@@ -24,7 +25,7 @@ Table = dict[str, dict[int, dict[str, Any]]]  # entity -> time -> component -> v
 
 
 def call(text: str) -> int:
-    return cli.run(text.split())
+    return main.run(text.split())
 
 
 def read(path: Path, timeline: str = "frame") -> Table:
@@ -61,7 +62,7 @@ def test_predict_writes_every_frame_as_it_was_predicted(here: Path, capsys: pyte
         assert np.array_equal(np.frombuffer(bytes(shown["buffer"][0]), np.float32).reshape(32, 48), depth)
         assert shown["meter"] == [1.0]
         cloud = np.array(table["/world/cloud/completed"][n]["positions"])
-        np.testing.assert_allclose(cloud, figures.point_cloud(depth, frame.image, frame.intrinsics)[0], rtol=1e-5)
+        np.testing.assert_allclose(cloud, pictures.point_cloud(depth, frame.image, frame.intrinsics)[0], rtol=1e-5)
         points = np.array(table["/world/points"][n]["positions"])
         assert np.sort(points[:, 2]) == pytest.approx(np.sort(frame.sparse_depth[frame.sparse_depth > 0]))
         assert len(table["/world/camera/points"][n]["positions"]) == len(points)
@@ -92,7 +93,7 @@ def test_adapt_writes_losses_and_frames_before_and_after_even_if_it_did_not_help
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("protodepth.adaptation.HELPED", 0.99)
+    monkeypatch.setattr("protodepth.training.adapt.HELPED", 0.99)
     write_example(tmp_path / "rec", "room", frames=24, size=(32, 48))
     tiny_model(pose=True).save_pretrained("m")
     assert call("adapt --model m --data rec --name den --out m2 --steps 3 --rerun a.rrd") == 2

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from protodepth.data.worlds import WORLDS, render
+from protodepth.data.worlds.worlds import WORLDS, render
 from protodepth.errors import DataError
+from protodepth.inference.stream import Stream
 from protodepth.model import ProtoDepth
-from protodepth.stream import Stream
 
 typesys = pytest.importorskip("rosbags.typesys", reason="rosbags is not installed: pip install 'protodepth[data]'")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ros2"

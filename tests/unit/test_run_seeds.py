@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from protodepth import recipes
 from protodepth.backbones.base import backbones
-from protodepth.data.open import open_domain
+from protodepth.data.arguments import open_domain
 from protodepth.model import ProtoDepth
-from protodepth.runs import build_method
+from protodepth.training import recipes
+from protodepth.training.runs import build_method
 
 TINY = "worlds:warehouse?size=32x48&train=8&val=2&test=2"
 

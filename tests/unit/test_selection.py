@@ -9,12 +9,11 @@ import pytest
 import torch
 from scipy.spatial.distance import mahalanobis
 
-from protodepth import checkpoint
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
-from protodepth.methods.protodepth import collect_statistics, describe, sample_descriptors
+from protodepth.methods.statistics import collect_statistics, describe, sample_descriptors
 from protodepth.model import ProtoDepth
 from protodepth.selection import (
     Rule,
@@ -27,6 +26,7 @@ from protodepth.selection import (
     shared_covariance,
     shrinkage,
 )
+from protodepth.storage import files
 from protodepth.types import Batch
 
 
@@ -243,10 +243,10 @@ def test_statistics_travel_with_a_domain_and_folders_without_them_still_load(kno
     other.load_domain(tmp_path / "night")
     for key, value in known.statistics["night"].tensors().items():
         assert torch.equal(other.statistics["night"].tensors()[key], value)
-    meta = checkpoint.read_json(tmp_path / "night" / "meta.json")
+    meta = files.read_json(tmp_path / "night" / "meta.json")
     del meta["sha256"]["statistics.safetensors"]  # as older versions wrote it
     (tmp_path / "night" / "statistics.safetensors").unlink()
-    checkpoint.write_json(tmp_path / "night" / "meta.json", meta)
+    files.write_json(tmp_path / "night" / "meta.json", meta)
     other.load_domain(tmp_path / "night", name="old")
     assert "old" in other.domains
     assert "old" not in other.statistics

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from protodepth import cli
 from protodepth.backbones.lite import Lite
+from protodepth.cli import main
 from protodepth.errors import ConfigError, UnknownNameError
+from protodepth.inference.speed import gflop, in_turns, machine_peak, measure, peak_memory
 from protodepth.model import ProtoDepth
-from protodepth.speed import gflop, in_turns, machine_peak, measure, peak_memory
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_the_command_prints_a_table_and_writes_its_numbers(model: ProtoDepth, tm
     threads = torch.get_num_threads()
     words = ["speed", "--model", str(tmp_path / "model"), "--size", "32x48", "--runs", "2", "--warmup", "0"]
     try:
-        assert cli.run([*words, "--threads", "1", "--json", str(tmp_path / "speed.json")]) == 0
+        assert main.run([*words, "--threads", "1", "--json", str(tmp_path / "speed.json")]) == 0
     finally:
         torch.set_num_threads(threads)
     out = capsys.readouterr().out
@@ -92,4 +92,4 @@ def test_the_command_prints_a_table_and_writes_its_numbers(model: ProtoDepth, tm
     numbers = json.loads((tmp_path / "speed.json").read_text())
     assert numbers["size"] == [32, 48]
     assert numbers["threads"] == 1
-    assert cli.run([*words[:4], "32", *words[5:]]) == 2
+    assert main.run([*words[:4], "32", *words[5:]]) == 2

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from conftest import random_batch, shake, tiny_lite, tiny_model
-from protodepth import checkpoint, storage
 from protodepth.backbones.hooked import wrap
 from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
 from protodepth.model import ProtoDepth
+from protodepth.storage import files as stored_files
+from protodepth.storage import folders
 from protodepth.types import Batch
 
 
@@ -312,20 +313,20 @@ def test_the_current_folder_can_be_a_target(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_bundled_models_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Batch) -> None:
-    monkeypatch.setattr(storage, "BUNDLED", tmp_path)
+    monkeypatch.setattr(folders, "BUNDLED", tmp_path)
     monkeypatch.chdir(tmp_path.parent)
     model = tiny_model()
     model.save_pretrained(tmp_path / "worlds-test")
-    assert storage.bundled() == ("worlds-test",)
+    assert folders.bundled() == ("worlds-test",)
     assert same(ProtoDepth.from_pretrained("worlds-test"), model, batch)
 
 
 def test_tied_and_empty_tensors_are_written(tmp_path: Path) -> None:
     shared = torch.arange(3.0)
-    sha256 = checkpoint.write_tensors(
+    sha256 = stored_files.write_tensors(
         tmp_path / "t", {"a": shared, "b": shared, "c": torch.empty(0), "d": torch.tensor(2)}
     )
-    back = checkpoint.read_tensors(tmp_path / "t", sha256)
+    back = stored_files.read_tensors(tmp_path / "t", sha256)
     assert torch.equal(back["a"], back["b"])
     assert back["c"].numel() == 0
     assert int(back["d"]) == 2

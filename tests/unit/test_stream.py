@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from protodepth.errors import DataError, UnknownNameError
+from protodepth.inference.stream import Stream
 from protodepth.model import ProtoDepth
 from protodepth.selection import Rule, Statistics
-from protodepth.stream import Stream
 
 K = (40.0, 42.0, 24.0, 16.0)
 

@@ -15,11 +15,12 @@ import torch
 
 from conftest import tiny_model
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.base import Domain, Frame, Subset, training_batches
+from protodepth.data.batches import training_batches
+from protodepth.data.frame import Domain, Frame, Subset
 from protodepth.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
-from protodepth.training import JsonLines, Learner, Schedule, build_optimiser, fit, train_step
+from protodepth.training.fit import JsonLines, Learner, Schedule, build_optimiser, fit, train_step
 from protodepth.types import Batch, LossTerms, View
 
 AUGMENT = AugmentConfig(brightness=(0.8, 1.2), flip_horizontal=True, remove_points=(0.0, 0.5), resize=(0.8, 1.0))

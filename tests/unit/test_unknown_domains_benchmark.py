@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from documents import load_benchmark
-from protodepth.data.worlds import WORLDS
+from protodepth.data.worlds.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "choosing.md"

@@ -13,20 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth.data.base import Frame, collate, datasets, training_batches
-from protodepth.data.drawing.raycast import NEAR, Camera, Light, Material, Scene, Shape, Solid, cast
-from protodepth.data.drawing.sensors import Corners, Lidar, lidar_points, lidar_returns
-from protodepth.data.drawing.shading import depth_map, photograph
-from protodepth.data.worlds import (
-    INDOOR,
-    OUTDOOR,
-    WORLDS,
-    WorldDataset,
-    render,
-    rotation,
-    stage,
-    world,
-)
+from protodepth.data.arguments import datasets
+from protodepth.data.batches import collate, training_batches
+from protodepth.data.frame import Frame
+from protodepth.data.worlds.raycast import NEAR, Camera, Light, Material, Scene, Shape, Solid, cast
+from protodepth.data.worlds.sensors import Corners, Lidar, lidar_points, lidar_returns
+from protodepth.data.worlds.shading import depth_map, photograph
+from protodepth.data.worlds.worlds import INDOOR, OUTDOOR, WORLDS, WorldDataset, render, rotation, stage, world
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.geometry import inverse_pose, reproject, warp
 
@@ -341,7 +334,7 @@ def digest(f: Frame) -> bytes:
 def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
     code = (
         "import sys, hashlib, numpy as np\n"
-        "from protodepth.data.worlds import WorldDataset, WORLDS\n"
+        "from protodepth.data.worlds.worlds import WorldDataset, WORLDS\n"
         "for n in WORLDS:\n"
         "    f = WorldDataset(n, 'test', count=3, size=(32, 48), seed=5, cache=False).draw(2)\n"
         "    a = [f.image, *f.neighbours, f.sparse_depth, f.ground_truth, f.intrinsics, *f.poses]\n"

@@ -19,14 +19,16 @@ from protodepth.backbones.lite import Lite
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.uformer import Uformer
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.base import Domain, training_batches
-from protodepth.data.worlds import world
+from protodepth.data.batches import training_batches
+from protodepth.data.frame import Domain
+from protodepth.data.worlds.worlds import world
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
-from protodepth.methods.protodepth import describe
+from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
-from protodepth.protocol import evaluate, run_sequence
-from protodepth.training import Learner, Schedule, fit, gradients
+from protodepth.training.evaluate import evaluate
+from protodepth.training.fit import Learner, Schedule, fit, gradients
+from protodepth.training.sequence import run_sequence
 from protodepth.types import Batch, LossTerms, View
 
 SIZE, WORLDS = (32, 48), ("room", "warehouse", "street")

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protodepth.data import cameras, projection
-from protodepth.data.rosbag import cloud_points, colour, depth_image
+from protodepth.data import projection
+from protodepth.data.datasets.rosbag import cloud_points, colour, depth_image
+from protodepth.data.files import cameras
 from protodepth.errors import DataError
-from protodepth.stream import Stream
+from protodepth.inference.stream import Stream
 from protodepth.types import Prediction
 
 Encoding = Literal["32FC1", "16UC1"]

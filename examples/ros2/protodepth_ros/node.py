@@ -15,7 +15,7 @@ from std_msgs.msg import String
 from tf2_ros import Buffer, TransformException, TransformListener
 
 from protodepth import ProtoDepth, Rule, Stream
-from protodepth.data.rosbag import read_extrinsics
+from protodepth.data.datasets.rosbag import read_extrinsics
 from protodepth.errors import DataError, ProtoDepthError
 from protodepth_ros.messages import Completer, Reply, transform_matrix
 

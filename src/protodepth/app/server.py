@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protodepth.app import view
-from protodepth.app.work import (
+from protodepth.app.answers import (
     AUTO,
     DEPTH_FILES,
     IMAGE_FILES,
@@ -22,8 +22,8 @@ from protodepth.app.work import (
     example_names,
     intrinsics_text,
 )
-from protodepth.engines import need
 from protodepth.errors import DataError, ProtoDepthError
+from protodepth.inference.engines.runtimes import need
 from protodepth.model import ProtoDepth
 from protodepth.types import BASE
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from protodepth import figures
-from protodepth.app.work import Answer, similarity_rows
+from protodepth.app.answers import Answer, similarity_rows
+from protodepth.report import pictures as picture_files
 from protodepth.types import BASE, Float
 
 CLOUD_POINTS = 40_000
@@ -22,13 +22,13 @@ def error_html(message: str) -> str:
 
 def result_html(answer: Answer) -> str:
     """Sparse points, dense depth with and without adapting on one colour scale, and the similarity to each domain."""
-    low, high, scale = figures.limits([answer.adapted.depth, answer.base.depth])
-    points = figures.sparse_overlay(answer.frame.image, answer.frame.sparse_depth, low, high, scale=scale)
+    low, high, scale = picture_files.limits([answer.adapted.depth, answer.base.depth])
+    points = picture_files.sparse_overlay(answer.frame.image, answer.frame.sparse_depth, low, high, scale=scale)
     count = int((answer.frame.sparse_depth > 0).sum())
-    shown = [_figure(figures.png(points), f"{count:,} sparse points", "sparse points on the image")]
+    shown = [_figure(picture_files.png(points), f"{count:,} sparse points", "sparse points on the image")]
     for prediction, error in zip((answer.adapted, answer.base), reversed(answer.errors or (None, None)), strict=True):
         name = "un-adapted network (base)" if prediction.domain == BASE else f"domain {prediction.domain}"
-        picture = figures.png(_enlarged(figures.colorize(prediction.depth, low, high, scale=scale)))
+        picture = picture_files.png(_enlarged(picture_files.colorize(prediction.depth, low, high, scale=scale)))
         label = name if error is None else f"{name}: mean error {100 * error:.1f} cm"
         shown.append(_figure(picture, label, f"dense depth, {name}"))
     pictures = shown if answer.adapted.domain != BASE else shown[:2]
@@ -38,13 +38,15 @@ def result_html(answer: Answer) -> str:
 
 def _enlarged(picture: np.ndarray) -> np.ndarray:
     """Small maps grow by whole factors, so that the browser does not blur their pixels."""
-    return figures.enlarge(picture, max(1, round(384 / picture.shape[1])))
+    return picture_files.enlarge(picture, max(1, round(384 / picture.shape[1])))
 
 
-def scale_bar(low: float, high: float, scale: figures.Scale) -> str:
+def scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
     """The colours of the depth with their numbers."""
-    strip = base64.b64encode(figures.png(figures.palette()[1:][None])).decode()
-    marks = ((v, float(figures.share(np.array(v), low, high, scale))) for v in figures.ticks(low, high, scale))
+    strip = base64.b64encode(picture_files.png(picture_files.palette()[1:][None])).decode()
+    marks = (
+        (v, float(picture_files.share(np.array(v), low, high, scale))) for v in picture_files.ticks(low, high, scale)
+    )
     labels = "".join(f'<span style="left:{100 * place:.1f}%">{value:g} m</span>' for value, place in marks)
     return f'<div class="pd-scale"><img src="data:image/png;base64,{strip}" alt="colour scale of the depth"><div>{labels}</div></div>'
 
@@ -95,18 +97,18 @@ def cloud_data(answer: Answer) -> dict[str, Any]:
     if answer.adapted.domain == BASE:
         maps.pop(f"domain {BASE}")
     size = (frame.image.shape[0], frame.image.shape[1])
-    step = figures.stride_for(size, CLOUD_POINTS)
+    step = picture_files.stride_for(size, CLOUD_POINTS)
     cut = (slice(step // 2, None, step), slice(step // 2, None, step))
-    kept = {label: np.where(figures.valid_depth(depth[cut]), depth[cut], 0) for label, depth in maps.items()}
+    kept = {label: np.where(picture_files.valid_depth(depth[cut]), depth[cut], 0) for label, depth in maps.items()}
     top = max(float(depth.max()) for depth in kept.values())
-    low, high, _ = figures.limits(list(kept.values()))
+    low, high, _ = picture_files.limits(list(kept.values()))
     height, width = next(iter(kept.values())).shape
     return {
         "size": [width, height],
         "camera": [K[0, 0] / step, K[1, 1] / step, (K[0, 2] - step // 2) / step, (K[1, 2] - step // 2) / step],
         "middle": float(np.sqrt(low * high)),
         "top": top,
-        "rgb": _b64(figures.as_uint8(frame.image)[cut]),
+        "rgb": _b64(picture_files.as_uint8(frame.image)[cut]),
         "maps": {label: _b64(_sixteen(depth, top)) for label, depth in kept.items()},
     }
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.data import cameras, motion
-from protodepth.data.base import Domain, EvalRules, Faults, Frame, FrameDataset, readable, split_query
-from protodepth.data.check_recording import check_recording, write_fixes
+from protodepth.data.arguments import open_domain, parse_argument, split_query
+from protodepth.data.datasets.lists import read_lists
 from protodepth.data.entries import EntryFrames
-from protodepth.data.faults import CheckReport, Fault, Progress, in_threads, kind_of
-from protodepth.data.lists import read_lists
-from protodepth.data.open import open_domain, parse_argument
-from protodepth.data.recording import recording_options
+from protodepth.data.faults import CheckReport, Fault, Faults, Progress, in_threads, kind_of, readable
+from protodepth.data.files import cameras
+from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset
+from protodepth.data.recording import motion
+from protodepth.data.recording.check import check_recording, write_fixes
+from protodepth.data.recording.open import recording_options
 from protodepth.errors import DataError, ProtoDepthError
 
 

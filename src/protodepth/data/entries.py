@@ -21,8 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image as Picture
 
-from protodepth.data import frames, sampling
-from protodepth.data.base import Frame
+from protodepth.data import sampling
+from protodepth.data.files import images
+from protodepth.data.frame import Frame
 from protodepth.errors import DataError
 from protodepth.types import Float
 
@@ -161,7 +162,7 @@ class FrameReader:
         refs = [*(entry[key] for key in ("image", "sparse", "dense", "truth") if entry.get(key))]
         for ref in dict.fromkeys([*refs, *entry.get("neighbours", ())]):
             path, inside = self._locate(ref)
-            why = frames.broken_tail(path) if inside is None else None if path.exists() else "does not exist"
+            why = images.broken_tail(path) if inside is None else None if path.exists() else "does not exist"
             if why:
                 return f"{path} {why}"
         return None
@@ -192,7 +193,7 @@ class FrameReader:
         path, inside = self._locate(ref)
         if inside is not None and self.container is not None:
             return self.container.image(path, inside)
-        return frames.read_image(path)
+        return images.read_image(path)
 
     def _locate(self, ref: str) -> tuple[Path, str | None]:
         if ref.startswith("@/") and self.derived is not None:
@@ -207,7 +208,7 @@ class FrameReader:
         if inside is not None and self.container is not None:
             depth = self.container.depth(path, inside)
         else:
-            depth = frames.read_depth(path, "kitti" if ref.startswith("@/") else unit)
+            depth = images.read_depth(path, "kitti" if ref.startswith("@/") else unit)
         depth = self._cut(depth) if depth.shape != size else depth
         if depth.shape != size:
             have, need = f"{depth.shape[1]}x{depth.shape[0]}", f"{size[1]}x{size[0]}"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from protodepth.checkpoint import write_bytes
-from protodepth.data import frames as files
-from protodepth.data import worlds
-from protodepth.data.drawing.raycast import Camera
-from protodepth.data.drawing.shading import photograph
+from protodepth.data.files import images as files
+from protodepth.data.worlds import worlds
+from protodepth.data.worlds.raycast import Camera
+from protodepth.data.worlds.shading import photograph
 from protodepth.errors import DataError
+from protodepth.storage.files import write_bytes
 
 
 def write_example(

@@ -1,10 +1,59 @@
 """What can be wrong with data, where, and what to do about it."""
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from protodepth.data.frame import Frame, FrameDataset
+from protodepth.errors import DataError
+
+logger = logging.getLogger("protodepth")
+MAX_BAD = 0.05  # more than this share of bad frames stops
+
+
+@dataclass(slots=True)
+class Faults:
+    """Frames that turned out to be bad while they were read, and why.  More than 5 % of all of them is an error."""
+
+    total: int
+    what: str = "the data"
+    found: dict[str, str] = field(default_factory=dict)  # frame -> reason
+
+    @property
+    def most(self) -> int:
+        return int(MAX_BAD * self.total)
+
+    def add(self, name: str, reason: str) -> None:
+        if name in self.found:
+            return
+        self.found[name] = reason
+        if len(self.found) > self.most:
+            some = "\n  ".join(f"{k}: {v}" for k, v in list(self.found.items())[:5])
+            raise DataError(
+                f"{self.what}: {len(self.found)} of {self.total} frames cannot be used (limit {MAX_BAD:.0%}):\n  {some}\n"
+                "  protodepth data check lists them all"
+            )
+        logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
+
+    def merge(self, found: dict[str, str]) -> None:
+        """Also count what another process met."""
+        for name, reason in found.items():
+            self.add(name, reason)
+
+
+def readable(data: FrameDataset, faults: Faults, numbers: Iterable[int] | None = None) -> Iterator[Frame]:
+    """The frames of the given numbers (all of them) without those that cannot be read, which are counted."""
+    for index in range(len(data)) if numbers is None else numbers:
+        try:
+            frame = data[index]
+        except DataError as error:
+            faults.add(f"frame {index}", str(error))
+        else:
+            yield frame
+
 
 ADVICE = {
     "layout": "see docs/own_data.md for the folders of a recording",

@@ -23,12 +23,14 @@ from typing import Any
 
 import pydantic
 
-from protodepth.checkpoint import write_bytes, write_json
-from protodepth.data import frames
-from protodepth.data.base import MAX_BAD, Domain, EvalRules, datasets, split_query
+from protodepth.data.arguments import datasets, split_query
 from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
+from protodepth.data.faults import MAX_BAD
+from protodepth.data.files import images
+from protodepth.data.frame import Domain, EvalRules
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.registry import Registry
+from protodepth.storage.files import write_bytes, write_json
 
 logger = logging.getLogger("protodepth")
 
@@ -216,7 +218,7 @@ def prepare(
 
 
 def _scan_function(dataset: str) -> Callable[..., Scan]:
-    from protodepth.data.open import BUILT_IN, dataset_names
+    from protodepth.data.arguments import BUILT_IN, dataset_names
 
     if dataset in BUILT_IN:
         importlib.import_module(BUILT_IN[dataset])
@@ -305,7 +307,7 @@ def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tu
             return entry, TOO_FEW, 0, 0
         made = {"sparse": frame.sparse_depth, "truth": frame.ground_truth}
         for what in missing:
-            frames.write_depth(folder / wanted[what], made[what])  # type: ignore[arg-type]
+            images.write_depth(folder / wanted[what], made[what])  # type: ignore[arg-type]
     changed |= {what: f"@/{name}" for what, name in wanted.items()}
     return changed, None, len(missing), len(wanted) - len(missing)
 
@@ -358,7 +360,7 @@ def load_manifest(folder: str | Path, *, root: str | Path | None = None, withhol
 
 
 def _module_of(dataset: str) -> str:
-    from protodepth.data.open import BUILT_IN
+    from protodepth.data.arguments import BUILT_IN
 
     return BUILT_IN.get(dataset) or _scan_function(dataset).__module__
 

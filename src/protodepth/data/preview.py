@@ -10,10 +10,10 @@ import torch
 from scipy import ndimage
 
 from protodepth import geometry
-from protodepth.checkpoint import write_bytes
-from protodepth.data.base import Domain, Frame, FrameDataset
-from protodepth.data.open import open_domain
+from protodepth.data.arguments import open_domain
+from protodepth.data.frame import Domain, Frame, FrameDataset
 from protodepth.errors import DataError
+from protodepth.storage.files import write_bytes
 
 PANELS = 6  # points on the image, depth alone, neighbour, neighbour warped, difference, histogram
 WIDE = 1.9  # pictures wider than this share of their height are laid out in two rows

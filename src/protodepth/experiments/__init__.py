@@ -1,6 +1,6 @@
 """The paper's tables and figures as named experiments.
 
-``catalogue`` what each experiment needs, ``planning`` from options to cells, ``cells`` units of work and their store, ``locks`` who works on
-one, ``work`` and ``looks`` what a cell does, ``bench`` runs them, ``scores`` and ``sections`` make the tables, ``tuning`` chooses
-hyper-parameters on val frames.
+``catalogue`` lists them; each has a file of its own that plans its cells, runs them and shows the result.  ``planning`` from options to
+cells, ``cells`` units of work and their store, ``locks`` who works on one, ``trainings`` what most cells do, ``bench`` runs them all,
+``tuning`` chooses hyper-parameters on val frames.
 """

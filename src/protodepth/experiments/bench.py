@@ -8,21 +8,28 @@ from typing import Any
 
 import torch
 
-from protodepth import checkpoint, config
-from protodepth.data.frames import write_image
-from protodepth.data.open import open_domain
+from protodepth import config
+from protodepth.data.arguments import open_domain
 from protodepth.errors import CheckpointError, ConfigError, ProtoDepthError
 from protodepth.experiments import sections
-from protodepth.experiments.catalogue import EXPERIMENTS, Experiment, get, restricted, shared_settings
+from protodepth.experiments.catalogue import EXPERIMENTS, get, restricted, shared_settings
 from protodepth.experiments.cells import Cell, Store, digest, ordered
+from protodepth.experiments.classical import run as run_errors
+from protodepth.experiments.experiment import Experiment
+from protodepth.experiments.foundation import run as run_outside
+from protodepth.experiments.jobs import Job
 from protodepth.experiments.locks import holding
-from protodepth.experiments.looks import run_descriptors, run_outside, run_pictures, run_unseen
 from protodepth.experiments.planning import Options, Planner
-from protodepth.experiments.work import Job, run_base, run_errors, run_timing, run_training
+from protodepth.experiments.qualitative import run as run_pictures
+from protodepth.experiments.training_time import run as run_timing
+from protodepth.experiments.trainings import run_base, run_training
+from protodepth.experiments.tsne import run as run_descriptors
+from protodepth.experiments.zero_shot import run as run_unseen
 from protodepth.progress import Reporter
-from protodepth.report import bench as page
+from protodepth.report import bench_page as page
 from protodepth.report.results import about_run, plain
-from protodepth.runs import check_names, versions
+from protodepth.storage import files
+from protodepth.training.runs import check_names, versions
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "base": run_base,
@@ -91,9 +98,6 @@ def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:
     return lines
 
 
-# --- the folder -------------------------------------------------------------------------------------------------------
-
-
 def claim_folder(out: Path) -> None:
     """The folder is new, empty or a bench's."""
     if out.exists() and not out.is_dir():
@@ -103,7 +107,7 @@ def claim_folder(out: Path) -> None:
     if not mark.exists() and others:  # another process may be writing the mark just now, under a temporary name
         raise CheckpointError(f"{out} is not empty and holds no bench: give another --out, nothing was overwritten")
     if not mark.exists():
-        checkpoint.write_json(mark, {"kind": "bench", "format_version": 1})
+        files.write_json(mark, {"kind": "bench", "format_version": 1})
 
 
 def claim(out: Path, names: Sequence[str], options: Options) -> None:
@@ -114,7 +118,7 @@ def claim(out: Path, names: Sequence[str], options: Options) -> None:
         for sequence in experiment.sequences:
             _claim_settings(out / "experiments" / name / f"{sequence}.json", experiment, sequence, options)
         request = config.to_dict(options)
-        checkpoint.write_json(out / "experiments" / name / "requests" / f"{digest(request)[:16]}.json", request)
+        files.write_json(out / "experiments" / name / "requests" / f"{digest(request)[:16]}.json", request)
 
 
 def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: Options) -> None:
@@ -123,10 +127,10 @@ def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: 
     while not path.exists():
         with holding(path.with_suffix(".lock")) as lock:
             if lock is not None and not path.exists():
-                checkpoint.write_json(path, wanted)
+                files.write_json(path, wanted)
         if lock is None:  # another process is writing its own at this moment
             time.sleep(0.05)
-    found = first_difference(checkpoint.read_json(path), wanted)
+    found = first_difference(files.read_json(path), wanted)
     if found:
         where, old, new = found
         raise CheckpointError(
@@ -148,9 +152,6 @@ def first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any] | 
                 return found
         return None
     return None if a == b else (where, a, b)
-
-
-# --- work -------------------------------------------------------------------------------------------------------------
 
 
 def work(cells: Sequence[Cell], store: Store, reporter: Reporter, *, pause: float = PAUSE) -> dict[str, str]:
@@ -192,13 +193,10 @@ def attempt(cell: Cell, store: Store, reporter: Reporter, count: str) -> bool:
     return True
 
 
-# --- report -----------------------------------------------------------------------------------------------------------
-
-
 def requests(out: Path, name: str) -> list[Options]:
     """Everything that was ever asked of an experiment in this folder, in the order of the asking."""
     paths = sorted((out / "experiments" / name / "requests").glob("*.json"), key=lambda p: p.stat().st_mtime)
-    return [config.from_dict(Options, checkpoint.read_json(path), str(path)) for path in paths]
+    return [config.from_dict(Options, files.read_json(path), str(path)) for path in paths]
 
 
 def write_report(out: Path, command: str = "") -> list[Path]:
@@ -226,13 +224,4 @@ def _planned_again(name: str, options: Options) -> list[Cell]:
         return []
 
 
-def write_images(folder: Path, options: Options) -> int:
-    """The test images that ``foundation`` needs predictions for, as <frame>.png; returns how many."""
-    domain = open_domain(Planner(options).domains("indoor")[2])
-    for index in range(len(domain.test)):
-        frame = domain.test[index]
-        write_image(folder / f"{frame.name}.png", frame.image)
-    return len(domain.test)
-
-
-__all__ = ["bench", "overview", "plan", "write_images", "write_report"]
+__all__ = ["bench", "overview", "plan", "write_report"]

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import torch
 
-from protodepth import checkpoint
 from protodepth.errors import CheckpointError
 from protodepth.report.results import plain
+from protodepth.storage import files
 
 Kind = Literal["base", "sequence", "timing", "errors", "unseen", "outside", "descriptors", "pictures"]
 
@@ -90,14 +90,14 @@ class Store:
 
     def result(self, cell: Cell) -> dict[str, Any]:
         """The stored result, after a check that it is this cell's."""
-        found = checkpoint.read_json(self.place(cell) / "result.json")
+        found = files.read_json(self.place(cell) / "result.json")
         if found.get("identity") != cell.identity():
             raise CheckpointError(f"{self.place(cell)} holds a result with other settings: give another --out")
         return found["result"]
 
     def write(self, cell: Cell, result: dict[str, Any], **about: Any) -> None:
         document = {"identity": cell.identity(), "label": cell.label, **about, "result": result}
-        checkpoint.write_json(self.place(cell) / "result.json", plain(document))
+        files.write_json(self.place(cell) / "result.json", plain(document))
 
     def finished(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
         return ((cell, self.result(cell)) for cell in cells if self.done(cell))

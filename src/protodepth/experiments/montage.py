@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from protodepth import figures
 from protodepth.metrics import depth_errors
+from protodepth.report import pictures as picture_files
 from protodepth.report.gallery import DEPTH_MAP, ERROR_MAP, span
 from protodepth.report.samples import Sample
 
@@ -24,24 +24,26 @@ def montage(sample: Sample, box: Sequence[int]) -> bytes:
     inside = factor * height / (bottom - top)
 
     def picture(depth: np.ndarray) -> np.ndarray:
-        return figures.colorize(depth, colours.low, colours.high, DEPTH_MAP, scale=colours.scale)
+        return picture_files.colorize(depth, colours.low, colours.high, DEPTH_MAP, scale=colours.scale)
 
     def error(depth: np.ndarray) -> np.ndarray:
-        return figures.error_map(depth, sample.ground_truth, colours.error, ERROR_MAP)
+        return picture_files.error_map(depth, sample.ground_truth, colours.error, ERROR_MAP)
 
     def cut(full: np.ndarray) -> Pillow.Image:
         part = Pillow.fromarray(np.ascontiguousarray(full[top:bottom, left:right]))
         return part.resize((round((right - left) * inside), factor * height), Pillow.Resampling.NEAREST)
 
     def whole(full: np.ndarray) -> Pillow.Image:
-        image = Pillow.fromarray(figures.enlarge(full, factor))
+        image = Pillow.fromarray(picture_files.enlarge(full, factor))
         edges = [factor * v for v in (left, top, right, bottom)]
         ImageDraw.Draw(image).rectangle([edges[0], edges[1], edges[2] - 1, edges[3] - 1], outline=(255, 255, 255))
         return image
 
-    overlay = figures.sparse_overlay(sample.image, sample.sparse_depth, colours.low, colours.high, scale=colours.scale)
+    overlay = picture_files.sparse_overlay(
+        sample.image, sample.sparse_depth, colours.low, colours.high, scale=colours.scale
+    )
     points = Pillow.fromarray(overlay).resize((factor * width, factor * height), Pillow.Resampling.NEAREST)
-    image, truth = figures.as_uint8(sample.image), picture(sample.ground_truth)
+    image, truth = picture_files.as_uint8(sample.image), picture(sample.ground_truth)
     rows = [
         (
             "Image; sparse points; window of both",
@@ -61,17 +63,17 @@ def montage(sample: Sample, box: Sequence[int]) -> bytes:
 
 
 def colour_bar(
-    title: str, low: float, high: float, cmap: str, size: tuple[int, int], scale: figures.Scale = "linear"
+    title: str, low: float, high: float, cmap: str, size: tuple[int, int], scale: picture_files.Scale = "linear"
 ) -> Pillow.Image:
     """A horizontal bar with round numbers, in the middle of a white picture of this size."""
     picture, font = Pillow.new("RGB", size, "white"), ImageFont.load_default(13)
     draw, margin, top = ImageDraw.Draw(picture), 20, size[1] // 2 - 24
     length = size[0] - 2 * margin
     draw.text((margin, top - TEXT), title, fill="black", font=font)
-    colours = figures.palette(cmap)[1:][np.linspace(0, 254, length).round().astype(int)]
+    colours = picture_files.palette(cmap)[1:][np.linspace(0, 254, length).round().astype(int)]
     picture.paste(Pillow.fromarray(np.repeat(colours[None], 16, 0)), (margin, top))
-    for value in figures.ticks(low, high, scale, most=5):
-        x = margin + length * float(figures.share(np.array(value), low, high, scale))
+    for value in picture_files.ticks(low, high, scale, most=5):
+        x = margin + length * float(picture_files.share(np.array(value), low, high, scale))
         draw.line([x, top + 16, x, top + 21], fill="black")
         draw.text((x, top + 22), f"{value:g}", fill="black", font=font, anchor="ma")
     return picture
@@ -95,4 +97,4 @@ def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]]) -> bytes:
             canvas.paste(picture, (x, y + TEXT))
             x += picture.width + GAP
         y += max(p.height for p in pictures) + TEXT + GAP
-    return figures.png(np.asarray(canvas))
+    return picture_files.png(np.asarray(canvas))

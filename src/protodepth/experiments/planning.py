@@ -9,15 +9,18 @@ from typing import Any
 
 import protodepth.backbones
 import protodepth.methods  # noqa: F401  (registers the methods)
-from protodepth import config, recipes, storage
+from protodepth import config
 from protodepth.backbones.base import backbones
-from protodepth.checkpoint import read_json
 from protodepth.errors import ConfigError, UnknownNameError
 from protodepth.experiments.cells import Cell
 from protodepth.methods.base import methods
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.runs import BaseRecipe, SequenceRecipe, new_network
+from protodepth.storage import folders
+from protodepth.storage.files import read_json
+from protodepth.training import recipes
+from protodepth.training.recipes import BaseRecipe, SequenceRecipe
+from protodepth.training.runs import new_network
 from protodepth.types import Modality
 
 UNSEEN = {"indoor": "worlds:office", "outdoor": "worlds:garden", "mixed": "worlds:garden"}
@@ -138,7 +141,7 @@ class Planner:
         start, label = recipes.SEQUENCES[sequence]().start, {"start": sequence, "backbone": backbone}
         folder = self.options.bases.get(backbone)
         own = self.options.base_steps is not None or bool(self.options.data or self.options.base_changes)
-        if folder is None and backbone == "lite" and not own and start in storage.bundled():
+        if folder is None and backbone == "lite" and not own and start in folders.bundled():
             folder = start
         if folder is not None:
             return _given_base(folder, backbone, label)
@@ -217,7 +220,7 @@ def chosen_values(tuned: Mapping[str, Any], sequence: str, backbone: str, method
 
 
 def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
-    place = storage.resolve(folder)
+    place = folders.resolve(folder)
     meta = read_json(place / "config.json")
     if meta.get("backbone") != backbone:
         raise ConfigError(f"--base {backbone}={folder}: that model's network is {meta.get('backbone')!r}")

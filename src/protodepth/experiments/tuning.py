@@ -10,7 +10,6 @@ import tomli_w
 import torch
 from scipy.stats import qmc
 
-from protodepth import checkpoint
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.experiments.bench import check_data, claim_folder, work
 from protodepth.experiments.cells import Cell, Store, ordered
@@ -18,6 +17,7 @@ from protodepth.experiments.planning import Options, Planner, Training, chosen_v
 from protodepth.experiments.scores import Group
 from protodepth.metrics import METRICS
 from protodepth.progress import Reporter
+from protodepth.storage import files
 
 RATE = ("rate", 1e-4, 5e-3)
 SPACES: Mapping[str, tuple[tuple[str, float, float], ...]] = {  # name, lowest, highest; all on a logarithmic scale
@@ -136,10 +136,10 @@ def tune(
         chosen[row] = best.tuned(chosen_values(options.tuned, *row))
         names = {**dict(zip(("sequence", "backbone", "method"), row, strict=True)), "domains": domains}
         record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
-    checkpoint.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
-    earlier = checkpoint.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
+    files.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
+    earlier = files.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
     others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in planned]
-    checkpoint.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
+    files.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
     return chosen
 
 

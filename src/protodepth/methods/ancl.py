@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
 from protodepth.methods.base import Fit, methods

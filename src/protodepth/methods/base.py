@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
 from protodepth.model import ProtoDepth

@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from protodepth.backbones.base import Backbone
-from protodepth.data.base import Domain, Faults, FrameDataset, collate, readable
+from protodepth.data.batches import collate
+from protodepth.data.faults import Faults, readable
+from protodepth.data.frame import Domain, FrameDataset
 from protodepth.descriptors import sample_descriptor
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective

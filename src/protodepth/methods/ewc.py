@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protodepth.data.base import Domain, Faults, FrameDataset, collate, groups, readable
+from protodepth.data.batches import collate, groups
+from protodepth.data.faults import Faults, readable
+from protodepth.data.frame import Domain, FrameDataset
 from protodepth.errors import ConfigError, TrainingDiverged
 from protodepth.losses import Objective
 from protodepth.methods.base import Method, methods, part

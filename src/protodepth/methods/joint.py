@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from protodepth.data.base import Domain, training_batches
+from protodepth.data.batches import training_batches
+from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
 from protodepth.methods.base import Fit, Step, methods

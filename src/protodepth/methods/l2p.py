@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.descriptors import sample_descriptor, similarity
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective

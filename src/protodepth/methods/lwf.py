@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from protodepth.backbones.base import Backbone
-from protodepth.data.base import Domain
+from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, weighted_mean
 from protodepth.methods.base import methods, part

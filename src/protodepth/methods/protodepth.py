@@ -1,21 +1,19 @@
 """ProtoDepth: the network is frozen, each new domain gets prototypes and a descriptor (Eq. 6-11)."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from protodepth.data.base import Domain, Faults, FrameDataset, collate, readable
-from protodepth.descriptors import descriptor_loss, sample_descriptor
+from protodepth.data.frame import Domain
+from protodepth.descriptors import descriptor_loss
 from protodepth.losses import Objective
 from protodepth.methods.base import Fit, Method, methods, part
+from protodepth.methods.statistics import FEWEST, collect_statistics
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.selection import Statistics
-from protodepth.types import Batch, BatchPrediction, Float, LossTerms, View
+from protodepth.types import Batch, BatchPrediction, LossTerms, View
 
 # Factors of the learning rate, chosen on val scenes of the worlds: A acts on every pixel at once, while keys move only through W.
 RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3}
@@ -100,56 +98,3 @@ class ProtoDepthMethod(Method):
 
     def extra_bytes(self) -> int:
         return 4 * self.extra_parameters() + sum(s.nbytes for s in self.model.statistics.values())
-
-
-FRAMES = 256  # as many frames at most describe a domain
-FEWEST = 3  # frames that statistics need
-ENOUGH = 19  # left-out frames of which the largest distance is exceeded by 5 % of new ones
-
-
-@torch.no_grad()
-def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = FRAMES) -> Float[Tensor, "n c"]:
-    """s of frames spread evenly over a dataset, as the un-adapted encoder gives them."""
-    count, bottleneck = min(frames, len(data)), model.backbone.bottleneck
-    rows = []
-    for found in readable(data, Faults(len(data)), (i * len(data) // count for i in range(count))):
-        frame = replace(found, neighbours=(), poses=())
-        latents = model.backbone.encode(collate([frame]).to(model.descriptors()[1].device))
-        rows.append(sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout))
-    return torch.cat(rows) if rows else torch.empty(0, bottleneck.channels)
-
-
-def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset | None = None) -> Statistics:
-    """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val`` and, if these are few, from the last
-    quarter of ``train``.  Consecutive frames are alike, so the left-out ones must not lie between those that are fitted.
-    """
-    return _statistics(model, sample_descriptors(model, train), train, val)
-
-
-def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: FrameDataset | None) -> Statistics:
-    later = fitted[:0]
-    if val is not None and len(val) and not share_frames(train, val):
-        later = sample_descriptors(model, val)
-    cut = len(fitted) if len(later) >= ENOUGH else len(fitted) - max(1, len(fitted) // 4)
-    return Statistics.of(fitted[:cut], torch.cat([fitted[cut:], later]))
-
-
-def share_frames(train: FrameDataset, val: FrameDataset) -> bool:
-    """Whether the splits share frames, as those of a recording of less than ten do."""
-    names = [{f.name for f in readable(d, Faults(len(d)), range(min(10, len(d))))} for d in (train, val)]
-    return bool(names[0] & names[1])
-
-
-@torch.no_grad()
-def describe(model: ProtoDepth, name: str, data: FrameDataset, val: FrameDataset | None = None) -> None:
-    """Give D_1 its descriptor: the mean of unit sample descriptors, which is the exact minimum of Eq. 9 with no other domain.
-
-    With three frames or more also its statistics, so that unknown places can be told from it.
-    """
-    if name not in model.domains:
-        model.add_domain(name, base=True)
-    rows = sample_descriptors(model, data)
-    direction = normalize(normalize(rows, dim=-1).mean(0), dim=0)
-    model.domain(name).descriptor.copy_(direction * len(direction) ** 0.5)
-    if len(data) >= FEWEST:
-        model.statistics[name] = _statistics(model, rows, data, val)

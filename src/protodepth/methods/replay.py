@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protodepth.checkpoint import fingerprint
-from protodepth.data.base import Domain, Faults, Frame, readable, training_batches
+from protodepth.data.batches import training_batches
+from protodepth.data.faults import Faults, readable
+from protodepth.data.frame import Domain, Frame
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
 from protodepth.methods.base import Step, methods, part
 from protodepth.methods.finetune import Finetune
 from protodepth.model import ProtoDepth
+from protodepth.storage.files import fingerprint
 from protodepth.types import Batch
 
 

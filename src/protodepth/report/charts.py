@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from protodepth.figures import ticks
+from protodepth.report.pictures import ticks
 from protodepth.types import Float
 
 METHOD_COLOURS = {  # mid tones: readable on white and on near-black

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from protodepth import figures
-from protodepth.figures import Scale
 from protodepth.metrics import depth_errors
+from protodepth.report import pictures as picture_files
+from protodepth.report.pictures import Scale
 from protodepth.report.samples import Sample
 from protodepth.types import Float
 
@@ -34,8 +34,8 @@ class Span:
 
 def span(samples: Sequence[Sample]) -> Span:
     """One scale for all pictures of a domain, so that they can be compared."""
-    low, high, scale = figures.limits([s.ground_truth for s in samples] + [s.sparse_depth for s in samples])
-    errors = [figures.absolute_error(p, s.ground_truth) for s in samples for p in s.predictions.values()]
+    low, high, scale = picture_files.limits([s.ground_truth for s in samples] + [s.sparse_depth for s in samples])
+    errors = [picture_files.absolute_error(p, s.ground_truth) for s in samples for p in s.predictions.values()]
     values = np.concatenate([error[known] for error, known in errors]) if errors else np.empty(0)
     top = float(np.percentile(values, 95)) if values.size else 1.0
     return Span(low, high, scale, _round_up(max(top, 1e-3)))
@@ -83,12 +83,14 @@ def pictures(samples: Sequence[Sample], side: int) -> str:
 
 def _sample(sample: Sample, colours: Span, side: int) -> str:
     image, truth = _fit(sample.image, side), _fit(sample.ground_truth, side)
-    overlay = figures.sparse_overlay(sample.image, sample.sparse_depth, colours.low, colours.high, scale=colours.scale)
+    overlay = picture_files.sparse_overlay(
+        sample.image, sample.sparse_depth, colours.low, colours.high, scale=colours.scale
+    )
     points = int((sample.sparse_depth > 0).sum())
     cells = _cell(
         "Input",
-        _figure(figures.jpeg(image, 92), "jpeg", "image", sample),
-        _figure(figures.jpeg(_fit(overlay, 2 * side)), "jpeg", f"{points} sparse points", sample),
+        _figure(picture_files.jpeg(image, 92), "jpeg", "image", sample),
+        _figure(picture_files.jpeg(_fit(overlay, 2 * side)), "jpeg", f"{points} sparse points", sample),
     )
     note = f"<p class='note'>{_choice(sample)}</p>"
     cells += _cell(TRUTH, _figure(_depth_png(truth, colours), "png", "depth", sample), note)
@@ -112,13 +114,13 @@ def _figure(data: bytes, kind: str, caption: str, sample: Sample, label: str = "
 
 
 def _depth_png(depth: Float[np.ndarray, "h w"], c: Span) -> bytes:
-    rows = figures.levels(depth, figures.valid_depth(depth), c.low, c.high, c.scale)
-    return figures.palette_png(rows, figures.palette(DEPTH_MAP))
+    rows = picture_files.levels(depth, picture_files.valid_depth(depth), c.low, c.high, c.scale)
+    return picture_files.palette_png(rows, picture_files.palette(DEPTH_MAP))
 
 
 def _error_png(prediction: Float[np.ndarray, "h w"], truth: Float[np.ndarray, "h w"], c: Span) -> bytes:
-    error, known = figures.absolute_error(prediction, truth)
-    return figures.palette_png(figures.levels(error, known, 0, c.error), figures.palette(ERROR_MAP))
+    error, known = picture_files.absolute_error(prediction, truth)
+    return picture_files.palette_png(picture_files.levels(error, known, 0, c.error), picture_files.palette(ERROR_MAP))
 
 
 def _mae(sample: Sample, prediction: Float[np.ndarray, "h w"]) -> str:
@@ -139,23 +141,23 @@ def _bars(c: Span) -> str:
     depth = _bar(
         "Depth (m)" + (", logarithmic" if c.scale == "log" else ""),
         DEPTH_MAP,
-        figures.ticks(c.low, c.high, c.scale),
-        lambda v: float(figures.share(np.array(v), c.low, c.high, c.scale)),
+        picture_files.ticks(c.low, c.high, c.scale),
+        lambda v: float(picture_files.share(np.array(v), c.low, c.high, c.scale)),
     )
     error = _bar(
         "Absolute error (m), end colour: this or more",
         ERROR_MAP,
-        figures.ticks(0, c.error, most=5),
+        picture_files.ticks(0, c.error, most=5),
         lambda v: v / c.error,
     )
-    grey = "#{:02x}{:02x}{:02x}".format(*figures.NO_DEPTH)
+    grey = "#{:02x}{:02x}{:02x}".format(*picture_files.NO_DEPTH)
     return (
         depth + error + f'<span class="none"><i style="background:{grey}"></i>no depth or no ground truth (sky)</span>'
     )
 
 
 def _bar(title: str, cmap: str, values: Iterable[float], place: Any) -> str:
-    strip = uri(figures.png(figures.palette(cmap)[1:][None]))
+    strip = uri(picture_files.png(picture_files.palette(cmap)[1:][None]))
     labels = "".join(f'<span style="left:{100 * place(v):.1f}%">{v:g}</span>' for v in values)
     return (
         f'<div class="bar"><b>{title}</b><img src="{strip}" alt="colour scale"><div class="ticks">{labels}</div></div>'
@@ -170,17 +172,17 @@ def cloud_data(samples: Sequence[Sample]) -> dict[str, Any]:
     maps = sum(1 + len(s.predictions) for s in samples)
     most = min(20_000, CLOUD_POINTS // max(1, maps))
     spans = {d: span([s for s in samples if s.domain == d]) for d in dict.fromkeys(s.domain for s in samples)}
-    luts = {"depth": _b64(figures.palette(DEPTH_MAP)), "error": _b64(figures.palette(ERROR_MAP))}
+    luts = {"depth": _b64(picture_files.palette(DEPTH_MAP)), "error": _b64(picture_files.palette(ERROR_MAP))}
     return {"luts": luts, "samples": [_cloud(s, spans[s.domain], most) for s in samples]}
 
 
 def _cloud(sample: Sample, c: Span, most: int) -> dict[str, Any]:
     size = (sample.image.shape[0], sample.image.shape[1])
-    step = figures.stride_for(size, most)
+    step = picture_files.stride_for(size, most)
     cut = (slice(step // 2, None, step), slice(step // 2, None, step))
     K = sample.intrinsics
     maps = {TRUTH: sample.ground_truth, **sample.predictions}
-    kept = {label: np.where(figures.valid_depth(m[cut]), m[cut], 0) for label, m in maps.items()}
+    kept = {label: np.where(picture_files.valid_depth(m[cut]), m[cut], 0) for label, m in maps.items()}
     top = max(1e-3, min(4 * c.high, max(float(m.max()) for m in kept.values())))
     height, width = kept[TRUTH].shape
     return {

@@ -6,12 +6,14 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from protodepth.metrics import METRICS, UNITS, Scores
-from protodepth.protocol import SequenceResult
+
+if TYPE_CHECKING:
+    from protodepth.training.sequence import SequenceResult
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -51,7 +53,7 @@ def row_key(row: Mapping[str, Any]) -> str:
     return f"{row['method']} ({row['run']})" if row.get("run") else str(row["method"])
 
 
-def results_document(results: Sequence[SequenceResult], *, seconds: float, about: Mapping[str, Any]) -> Document:
+def results_document(results: Sequence["SequenceResult"], *, seconds: float, about: Mapping[str, Any]) -> Document:
     """The content of ``results.json``.
 
     ``rows``: a method whose numbers are the same in both settings has one row, ``incremental``; ProtoDepth has two.
@@ -78,13 +80,13 @@ def results_document(results: Sequence[SequenceResult], *, seconds: float, about
     return plain(document)
 
 
-def result_rows(result: SequenceResult) -> list[Row]:
+def result_rows(result: "SequenceResult") -> list[Row]:
     settings = SETTINGS if has_two_settings(result) else SETTINGS[:1]
     scores: dict[str, Scores] = {"incremental": result.incremental, "agnostic": result.agnostic}
     return [{"method": result.method, "setting": s, **scores[s].summary()} for s in settings]
 
 
-def has_two_settings(result: SequenceResult) -> bool:
+def has_two_settings(result: "SequenceResult") -> bool:
     pairs = ((result.incremental.matrices[m].values, result.agnostic.matrices[m].values) for m in METRICS)
     return result.confusion is not None or not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 

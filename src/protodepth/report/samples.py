@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from protodepth import checkpoint
-from protodepth.data.base import Domain, Frame, collate
+from protodepth.data.batches import collate
+from protodepth.data.frame import Domain, Frame
 from protodepth.errors import DataError
-from protodepth.figures import as_uint8
+from protodepth.report.pictures import as_uint8
+from protodepth.storage import files
 from protodepth.types import Batch, BatchPrediction, Float
 
 
@@ -104,7 +105,7 @@ def save_samples(path: str | Path, samples: Sequence[Sample]) -> None:
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     out = io.BytesIO()
     np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
-    checkpoint.write_bytes(Path(path), out.getvalue())
+    files.write_bytes(Path(path), out.getvalue())
 
 
 def load_samples(path: str | Path) -> list[Sample]:

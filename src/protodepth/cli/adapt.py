@@ -1,0 +1,117 @@
+"""protodepth adapt"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from protodepth.model import ProtoDepth
+    from protodepth.training.adapt import AdaptConfig
+    from protodepth.training.fit import Log
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """Learn a new domain from an unlabelled recording.  The base model and its other domains stay as they are.
+
+    Learning stops early when the photometric loss on held-out frames no longer falls.  Sparse points that the network was never shown say
+    whether it helped; if it did not, nothing is written unless --force is given.
+    """
+
+    data: str
+    """The folder of a recording, or a data argument such as worlds:highway; settings may follow: FOLDER?stride=3&sample=fast:500."""
+    name: str
+    """Name of the new domain."""
+    out: Path
+    """Folder of the adapted model; may be the model's own."""
+    model: str = "worlds-tiny"
+    """A model folder or a bundled name."""
+    steps: int = 500
+    """Training steps at most."""
+    rate: float = 6e-2
+    """Learning rate of the prototypes."""
+    seed: int = 0
+    """Seed of the training."""
+    poses: Literal["auto", "given", "network"] = "auto"
+    """Camera motion: from poses.txt where there is one (auto), or always from the model's pose network."""
+    depth_unit: str | None = None
+    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres, or how many steps make a metre, e.g. 4000."""
+    sample: str | None = None
+    """For a recording with dense depth/: how sparse points are taken from it, for example harris:1500."""
+    withhold: float = 0.2
+    """Share of the sparse points that is hidden from the network in the frames that judge."""
+    dry_run: bool = False
+    """Only check the data and say how long it would take."""
+    force: bool = False
+    """Write the model even if adapting did not help."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+    rerun: Path | None = None
+    """Also write a Rerun recording, FILE.rrd (extra: viz): losses, and held-out frames before and after."""
+
+    def run(self) -> None:
+        from protodepth import distributed
+        from protodepth.cli.options import keep_notes, load_model
+        from protodepth.errors import DomainError
+        from protodepth.progress import Reporter
+        from protodepth.storage.files import check_replaceable
+        from protodepth.training.adapt import adapt, estimate
+
+        distributed.alone("adapt")
+        check_replaceable(self.out)  # before the training, not after it
+        model, config = load_model(self.model, self.device), self.config()
+        options: dict[str, Any] = {"depth_unit": self.depth_unit, "sampler": self.sample}
+        options = {key: value for key, value in options.items() if value is not None}
+        if self.dry_run:
+            print(estimate(model, self.data, name=self.name, config=config, **options))
+            return
+        with self.recording(model, options) as watch, Reporter().bar(f"learning {self.name}", self.steps) as advance:
+
+            def log(step: int, record: dict[str, Any]) -> None:
+                advance(step)
+                watch(step, record)
+
+            result = adapt(model, self.data, name=self.name, config=config, log=log, **options)
+        if not result.helped and not self.force:
+            raise DomainError(
+                "adapting did not help; nothing was written (--force writes it all the same).\n"
+                f"  protodepth data check {self.data} says whether depth, poses and intrinsics agree"
+            )
+        model.save_pretrained(self.out, notes=keep_notes(self.model))
+        print(result)
+        print(f"wrote {self.out} with domains {', '.join(model.domains)}")
+
+    @contextmanager
+    def recording(self, model: "ProtoDepth", options: dict[str, Any]) -> "Iterator[Log]":
+        """What records each step; after the block the frames that judge follow, by the base and in the new domain."""
+        from protodepth.training.fit import silent
+
+        if self.rerun is None:
+            yield silent
+            return
+        from protodepth.inference.rerun import RerunFile
+        from protodepth.training.adapt import open_recording
+        from protodepth.training.watch import JUDGES, divide, some
+
+        with RerunFile(self.rerun, ["base", self.name], training=True) as file:
+            frames = divide(open_recording(model, self.data, self.name, options)).judge
+            yield file.add_step
+            for frame in (frames[i] for i in some(len(frames), JUDGES)):
+                arrays = (frame.image, frame.sparse_depth, frame.intrinsics)
+                file.add(frame, {name: model.predict(*arrays, domain=name) for name in ("base", self.name)})
+        print(f"wrote {self.rerun}")
+
+    def config(self) -> "AdaptConfig":
+        from dataclasses import replace
+
+        from protodepth.training.adapt import AdaptConfig
+
+        plain = AdaptConfig(seed=self.seed, withhold=self.withhold)
+        return replace(
+            plain,
+            schedule=replace(plain.schedule, steps=self.steps, rate=self.rate),
+            objective=replace(plain.objective, poses=self.poses),
+        )

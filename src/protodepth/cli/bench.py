@@ -1,0 +1,170 @@
+"""protodepth bench"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from protodepth.experiments.planning import Options
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The paper's tables and figures by name; 'protodepth bench list' prints them.
+
+    Runs on the built-in worlds, or on --data.  Interrupted, it goes on with the same command; several processes may share one
+    --out.  Writes report.html, report.md and results.json there, with the paper's printed numbers beside this run's.
+    """
+
+    experiments: tyro.conf.Positional[tuple[str, ...]]
+    """Names, or 'list', or 'all'."""
+    out: Path = Path("bench")
+    """Folder for cells, bases and the report."""
+    backbone: tuple[str, ...] = ()
+    """Networks: lite kbnet voiced fusionnet uformer (default: those of the paper's table)."""
+    methods: tuple[str, ...] = ()
+    """Continual-learning methods (default: those of the paper's table)."""
+    seeds: tuple[str, ...] = ("0",)
+    """Seeds, as 0 1 2 or 0,1,2."""
+    sequence: tuple[str, ...] = ()
+    """For experiments that can run on several: indoor, outdoor, mixed."""
+    steps: int | None = None
+    """Training steps on each new domain (default: the recipe's)."""
+    base_steps: int | None = None
+    """Training steps of base networks; given, bundled ones are not used."""
+    data: tuple[str, ...] = ()
+    """D1 D2 D3 as data arguments (nyu_v2:/path scannet:/path void:/path, or D1=...); a fourth is the unseen one of zero-shot."""
+    size: str | None = None
+    """Size of the worlds, as 64x96."""
+    frames: int | None = None
+    """Training frames of each world; val and test shrink with it."""
+    preset: str = "small"
+    """Preset of kbnet, voiced, fusionnet and uformer."""
+    base: tuple[str, ...] = ()
+    """Models to start from, as kbnet=FOLDER."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """key=value for the sequences' recipe, for example --set schedule.batch_size=8; repeatable."""
+    set_base: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """The same for the recipes of base networks."""
+    tuned: Path | None = None
+    """Hyper-parameters that 'protodepth tune' wrote."""
+    predictions: Path | None = None
+    """foundation: folder with an outside model's maps, <frame>.npy or 16-bit <frame>.png."""
+    outside: str = "outside model"
+    """foundation: the outside model's name."""
+    kind: Literal["depth", "disparity"] = "depth"
+    """foundation: what the maps hold."""
+    scale: Literal["sparse", "truth"] = "sparse"
+    """foundation: median scaling at the sparse points or at ground truth."""
+    images: Path | None = None
+    """foundation: write the test images there, for the outside model, and stop."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+    dry_run: bool = False
+    """Print the cells and whether they are done, and stop."""
+
+    def run(self) -> None:
+        from protodepth.experiments.catalogue import listing
+
+        names = words(self.experiments)
+        if names in ((), ("list",)):
+            print(listing())
+            return
+        self.start(names)
+
+    def start(self, names: tuple[str, ...]) -> None:
+        from protodepth import distributed
+        from protodepth.experiments.bench import bench, overview
+        from protodepth.experiments.catalogue import EXPERIMENTS
+        from protodepth.experiments.foundation import write_images
+        from protodepth.progress import Reporter
+        from protodepth.training.runs import command_line
+
+        names, options = tuple(EXPERIMENTS) if names == ("all",) else names, self.options()
+        if self.images is not None:
+            print(f"wrote {write_images(self.images, options)} images into {self.images}")
+        elif self.dry_run:
+            print("\n".join(overview(names, self.out, options)))
+        else:
+            device = distributed.device(self.device)
+            paths = bench(names, self.out, options, reporter=Reporter(), command=command_line(), device=device)
+            print_findings(paths[2])
+            print(f"wrote {', '.join(str(p) for p in paths)}")
+
+    def options(self) -> "Options":
+        from protodepth.cli.options import parse_size
+        from protodepth.experiments.planning import Options, read_tuned
+
+        return Options(
+            sequences=words(self.sequence),
+            backbones=words(self.backbone),
+            methods=words(self.methods),
+            seeds=parse_seeds(self.seeds),
+            bases=pairs(self.base),
+            predictions=str(self.predictions.resolve()) if self.predictions else "",
+            outside=self.outside,
+            kind=self.kind,
+            scale=self.scale,
+            steps=positive("steps", self.steps),
+            base_steps=positive("base-steps", self.base_steps),
+            data=parse_data(self.data),
+            size=parse_size(self.size) if self.size else None,
+            frames=positive("frames", self.frames),
+            preset=self.preset,
+            changes=self.set,
+            base_changes=self.set_base,
+            tuned=read_tuned(self.tuned),
+        )
+
+
+def words(values: tuple[str, ...]) -> tuple[str, ...]:
+    """``("a,b", "c")`` -> (a, b, c), each once."""
+    return tuple(dict.fromkeys(w for value in values for w in value.split(",") if w))
+
+
+def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
+    from protodepth.errors import ConfigError
+
+    found = words(values)
+    if not found or not all(w.isdigit() for w in found):
+        raise ConfigError(f"--seeds {' '.join(values)}: expected whole numbers, as 0 1 2")
+    return tuple(int(w) for w in found)
+
+
+def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
+    """``D2=x`` at its place, plain arguments in order."""
+    from protodepth.errors import ConfigError
+
+    named = {v[1]: v[3:] for v in values if len(v) > 3 and v[0] == "D" and v[1].isdigit() and v[2] == "="}
+    if named and len(named) != len(values):
+        raise ConfigError("--data: name all domains (D1=... D2=... D3=...) or none of them")
+    if named and sorted(named) != [str(n + 1) for n in range(len(named))]:
+        raise ConfigError(f"--data: expected D1, D2, D3 without a gap, got {', '.join('D' + n for n in sorted(named))}")
+    return tuple(named[n] for n in sorted(named)) if named else values
+
+
+def pairs(values: tuple[str, ...]) -> dict[str, str]:
+    from protodepth.errors import ConfigError
+
+    for value in values:
+        if "=" not in value:
+            raise ConfigError(f"--base {value}: expected NETWORK=FOLDER, for example kbnet=bases/kbnet")
+    return dict(value.split("=", 1) for value in values)
+
+
+def positive(name: str, value: int | None) -> int | None:
+    from protodepth.errors import ConfigError
+
+    if value is not None and value < 1:
+        raise ConfigError(f"--{name} must be at least 1, got {value}")
+    return value
+
+
+def print_findings(path: Path) -> None:
+    from protodepth.storage.files import read_json
+
+    for name, section in read_json(path)["experiments"].items():
+        for line in (*section["findings"], *section["missing"]):
+            print(f"{name}: {line}")

@@ -1,0 +1,117 @@
+"""The commands ``protodepth data check | prepare | example | preview``.  Nothing heavy is imported until a command runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from protodepth.errors import DataError
+from protodepth.progress import progress_bar
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """Read every file of a recording or dataset and report every fault at once.  Exit code 2 if there are any."""
+
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH|NAME:PATH")]
+    """A recording's folder (settings may follow: FOLDER?poses=trajectory.txt), lists:lists.toml, kitti:/path, or a prepared folder."""
+    fix: bool = False
+    """Write what is safe (unit, pose convention, frames to exclude) into recording.toml."""
+    depth_unit: str | None = None
+    """Check the recording as if its depth were in this unit: kitti, mm, cm, tum, metres, or how many steps make a metre."""
+
+    def run(self) -> None:
+        from protodepth.data.check import check
+
+        options = {"depth_unit": self.depth_unit} if self.depth_unit else {}
+        with progress_bar() as progress:
+            report = check(self.path, fix=self.fix, progress=progress, **options)
+        print(report.text())
+        if not report.ok:
+            raise DataError(f"{self.path} has faults: {', '.join(f'{k} {n}' for k, n in report.counts().items())}")
+
+
+@dataclass(frozen=True)
+class DataPrepare:
+    """Write the manifest of a dataset: where its frames are, no copied images, plus depth maps that are slow to make."""
+
+    dataset: Annotated[str, tyro.conf.Positional]
+    """kitti, nyu_v2, nuscenes, scannet, vkitti, void, waymo, lists, rosbag, ..."""
+    raw: tyro.conf.Positional[Path]
+    """The folder with the original download."""
+    out: tyro.conf.Positional[Path]
+    """The folder to write; call again to go on where it stopped."""
+    set: tuple[str, ...] = ()
+    """Options of the dataset as key=value, e.g. --set density=500 val_share=0.1."""
+    workers: int = 2
+    """Processes that make depth maps."""
+
+    def run(self) -> None:
+        from protodepth.data.manifest import prepare
+
+        with progress_bar() as progress:
+            options = dict(_pair(text) for text in self.set)
+            done = prepare(self.dataset, self.raw, self.out, options=options, workers=self.workers, progress=progress)
+        counts = ", ".join(f"{split} {n}" for split, n in done.counts.items())
+        print(f"{done.out}: {counts}; {done.derived} depth maps written, {done.reused} reused")
+        if done.bad or done.rejected:
+            print(
+                f"  left out: {len(done.bad)} bad frames, {done.rejected} with too few points (manifest.json names them)"
+            )
+        print(f"  use it: protodepth train --data {done.out} ...")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise DataError(f"--set takes key=value, got {text!r}")
+    return key, value
+
+
+@dataclass(frozen=True)
+class DataPreview:
+    """Write a contact sheet: points on the image, the neighbour warped by pose and depth, depth histograms."""
+
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH|NAME:PATH")]
+    """A recording's folder or any data argument."""
+    out: Path = Path("preview.png")
+    """The picture to write."""
+    rows: int = 4
+    """Frames to show."""
+    split: Literal["train", "val", "test"] = "train"
+    """Which part."""
+    depth_unit: str | None = None
+    """Unit of a recording's depth maps: kitti, mm, cm, tum, metres, or how many steps make a metre."""
+    sample: str | None = None
+    """Sampler for dense depth, e.g. harris:1500."""
+
+    def run(self) -> None:
+        from protodepth.data.preview import preview
+
+        given = {"depth_unit": self.depth_unit, "sampler": self.sample}
+        options = {k: v for k, v in given.items() if v is not None}
+        print(f"wrote {preview(self.path, self.out, rows=self.rows, split=self.split, **options)}")
+
+
+@dataclass(frozen=True)
+class Example:
+    """Write a small recording drawn from a built-in world: images, sparse depth, intrinsics, poses and ground truth."""
+
+    out: tyro.conf.Positional[Path]
+    """Folder of the recording."""
+    world: str = "street_dusk"
+    """Name of the world."""
+    frames: int = 40
+    """Number of frames."""
+    size: str = "96x144"
+    """HEIGHTxWIDTH of the frames."""
+    seed: int = 0
+    """Another seed is another scene."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import parse_size
+        from protodepth.data.example import write_example
+
+        count = write_example(self.out, self.world, frames=self.frames, size=parse_size(self.size), seed=self.seed)
+        print(f"wrote {count} frames of {self.world} to {self.out}")

@@ -1,0 +1,189 @@
+"""protodepth domains list | show | describe | export | import | rename | remove"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protodepth.model import ProtoDepth
+
+
+@dataclass(frozen=True)
+class ListDomains:
+    """The domains of a model: parameters, size on disk, what each was learned from, and how alike their descriptors are."""
+
+    model: str = "worlds-tiny"
+    """A model folder, a run folder or a bundled name."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model, model_folder
+        from protodepth.training.domains import facts, similarity_matrix
+
+        model, folder = load_model(self.model), model_folder(self.model)
+        rows = [facts(model, name, folder) for name in model.domains]
+        print(f"{folder}: {model.backbone.name}, {model.overhead().backbone:,} parameters, {len(rows)} domains")
+        if not rows:
+            print("  none yet: protodepth adapt learns one, protodepth domains describe describes the base")
+            return
+        _table(
+            ["domain", "parameters", "of base", "on disk", "learned from", "when", "statistics"],
+            [
+                [f.name, f"{f.parameters:,}", f"{f.percent:.1f} %", _kilobytes(f.bytes), f.source, f.when, f.samples]
+                for f in rows
+            ],
+        )
+        names, matrix = similarity_matrix(model)
+        if len(names) > 1:
+            print("\ncosine between descriptors")
+            _table(["", *names], [[name, *(f"{v:.3f}" for v in row)] for name, row in zip(names, matrix, strict=True)])
+
+
+@dataclass(frozen=True)
+class ShowDomain:
+    """Everything that is stored about one domain."""
+
+    name: str
+    """The domain."""
+    model: str = "worlds-tiny"
+    """A model folder, a run folder or a bundled name."""
+
+    def run(self) -> None:
+        import json
+
+        from protodepth.cli.options import load_model, model_folder
+        from protodepth.training.domains import details
+
+        print(json.dumps(details(load_model(self.model), self.name, model_folder(self.model)), indent=2))
+
+
+@dataclass(frozen=True)
+class DescribeBase:
+    """Give the un-adapted network a descriptor and statistics from data of the kind it was trained on, so that it can be chosen by itself."""
+
+    data: str
+    """A recording's folder or a data argument such as worlds:room."""
+    model: str
+    """A model folder."""
+    name: str | None = None
+    """Name of the base domain (default: that of the data)."""
+    out: Path | None = None
+    """Another folder for the changed model (default: the model's own)."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model
+        from protodepth.data.arguments import open_domain
+        from protodepth.training.domains import describe_base
+
+        model = load_model(self.model)
+        data = open_domain(self.data)
+        name = describe_base(model, data, self.name, source=self.data)
+        _save(model, self.model, self.out)
+        print(f"described {name} from {len(data.train)} frames")
+
+
+@dataclass(frozen=True)
+class ExportDomain:
+    """One domain as a folder that can be mailed: it fits the base it was learned on and no other."""
+
+    name: str
+    """The domain."""
+    out: Path
+    """The folder to write."""
+    model: str = "worlds-tiny"
+    """A model folder, a run folder or a bundled name."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model
+        from protodepth.training.domains import folder_bytes
+
+        load_model(self.model).save_domain(self.name, self.out)
+        print(f"wrote {self.out} ({_kilobytes(folder_bytes(self.out))})")
+
+
+@dataclass(frozen=True)
+class ImportDomain:
+    """Add an exported domain to a model; refused if it was learned on another base."""
+
+    folder: Path
+    """The folder that export wrote."""
+    model: str
+    """A model folder."""
+    name: str | None = None
+    """Another name for it."""
+    out: Path | None = None
+    """Another folder for the changed model (default: the model's own)."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model
+
+        model = load_model(self.model)
+        name = model.load_domain(self.folder, name=self.name)
+        _save(model, self.model, self.out)
+        print(f"added {name}; the model now has {', '.join(model.domains)}")
+
+
+@dataclass(frozen=True)
+class RenameDomain:
+    """Give a domain another name."""
+
+    name: str
+    """The domain."""
+    to: str
+    """Its new name."""
+    model: str
+    """A model folder."""
+    out: Path | None = None
+    """Another folder for the changed model (default: the model's own)."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model
+
+        model = load_model(self.model)
+        model.rename_domain(self.name, self.to)
+        _save(model, self.model, self.out)
+        print(f"{self.name} is now {self.to}")
+
+
+@dataclass(frozen=True)
+class RemoveDomain:
+    """Delete a domain from a model."""
+
+    name: str
+    """The domain."""
+    model: str
+    """A model folder."""
+    out: Path | None = None
+    """Another folder for the changed model (default: the model's own)."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model
+
+        model = load_model(self.model)
+        model.delete_domain(self.name)
+        _save(model, self.model, self.out)
+        print(f"removed {self.name}; the model now has {', '.join(model.domains) or 'no domains'}")
+
+
+def _save(model: "ProtoDepth", source: str, out: Path | None) -> None:
+    """Write the changed model, all or nothing, over itself or to another folder."""
+    from protodepth.cli.options import keep_notes, model_folder
+    from protodepth.errors import ConfigError
+    from protodepth.storage.folders import BUNDLED
+
+    folder = out or model_folder(source)
+    if folder.resolve().is_relative_to(BUNDLED.resolve()):
+        raise ConfigError(
+            f"{source!r} is bundled with the program and stays as it is: give --out FOLDER for the changed model"
+        )
+    model.save_pretrained(folder, notes=keep_notes(source))
+    print(f"wrote {folder}")
+
+
+def _kilobytes(size: int) -> str:
+    return f"{size / 1000:.1f} kB" if size < 1e6 else f"{size / 1e6:.2f} MB"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(str(cell)) for cell in column) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        print("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())

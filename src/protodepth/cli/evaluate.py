@@ -1,0 +1,82 @@
+"""protodepth evaluate"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from protodepth.data.frame import Domain
+    from protodepth.training.evaluate import Evaluation
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Errors of a model on data with ground truth: MAE and RMSE in mm, iMAE and iRMSE in 1/km.
+
+    Several processes share the frames: torchrun --nproc_per_node=2 -m protodepth evaluate ...
+    """
+
+    data: str
+    """worlds:street, kitti:/path, lists:/path/lists.toml, or the folder of a recording."""
+    model: str = "worlds-tiny"
+    """A model folder, a run folder or a bundled name."""
+    domain: str | None = None
+    """Prototype set to use ("base" = the un-adapted network)."""
+    agnostic: bool = False
+    """Choose the set for each image by descriptor."""
+    split: str = "test"
+    """train, val or test."""
+    out: Path | None = None
+    """JSON file for the errors of every image."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+
+    def run(self) -> None:
+        from protodepth import distributed
+        from protodepth.cli.options import load_model
+        from protodepth.data.arguments import open_domain
+        from protodepth.errors import ConfigError, UnknownNameError
+        from protodepth.training.evaluate import evaluate
+
+        if self.split not in ("train", "val", "test"):
+            raise UnknownNameError("split", self.split, ("train", "val", "test"))
+        if self.agnostic and self.domain is not None:
+            raise ConfigError("--agnostic and --domain contradict each other: give one")
+        with distributed.together(self.device) as device:
+            model = load_model(self.model, str(device))
+            data = open_domain(self.data)
+            use = None if self.agnostic else self.domain or (data.name if data.name in model.domains else "base")
+            if use not in (None, "base"):
+                model.domain(str(use))
+            result = evaluate(lambda b: model.predict_batch(b, use), data.split(self.split), data.rules)
+            if distributed.leads():
+                self.show(data, use, result)
+
+    def show(self, data: "Domain", use: str | None, result: "Evaluation") -> None:
+        """Print the errors, and write those of every image."""
+        from protodepth.metrics import METRICS, UNITS
+        from protodepth.storage.files import write_json
+
+        print(
+            f"{data.name} {self.split}: {len(result.images)} frames, {'chosen by descriptor' if use is None else f'domain {use}'}"
+        )
+        if result.bad_frames:
+            print(
+                f"  {len(result.bad_frames)} frames cannot be read and are left out: {next(iter(result.bad_frames.values()))}"
+            )
+        for name in METRICS:
+            print(f"  {name:<6}{result.mean[name]:>10.2f} {UNITS[name]}")
+        if use is None:
+            for name in dict.fromkeys(result.chosen):
+                print(f"  chosen {name}: {result.chosen.count(name)}")
+        if self.out is not None:
+            write_json(
+                self.out,
+                {
+                    "mean": result.mean,
+                    "images": result.images,
+                    "bad_frames": result.bad_frames,
+                    "rules": {"min": data.rules.min_depth, "max": data.rules.max_depth, "crop": data.rules.crop},
+                },
+            )
+            print(f"wrote {self.out}")

@@ -1,0 +1,34 @@
+"""protodepth export"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a model as one graph for ONNX Runtime or OpenVINO, after comparing it with PyTorch on random frames.
+
+    Without --domain the graph holds all domains and chooses for each image; with it, that domain alone.
+    """
+
+    out: Path
+    """File to write: NAME.onnx, or NAME.xml (OpenVINO, with NAME.bin beside it)."""
+    model: str = "worlds-tiny"
+    """A model folder or a bundled name."""
+    format: Literal["onnx", "openvino"] | None = None
+    """Not given = as the file's name says."""
+    size: str = "480x640"
+    """HEIGHTxWIDTH; the graph takes other sizes too unless the command says that it does not."""
+    domain: str | None = None
+    """Fold this domain in; "base" = the un-adapted network."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model, parse_size
+        from protodepth.inference.engines.export import export
+
+        size = parse_size(self.size)
+        done = export(load_model(self.model), self.out, format=self.format, size=size, domain=self.domain)
+        if done.note:
+            print(done.note)
+        print(done)

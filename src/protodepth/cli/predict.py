@@ -1,0 +1,151 @@
+"""protodepth predict"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from protodepth.data.frame import Frame
+    from protodepth.inference.inputs import Source
+    from protodepth.model import ProtoDepth
+    from protodepth.types import Batch, BatchPrediction, Prediction
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Dense depth for a picture and its sparse depth, for folders of both, for a video, or for a recording.
+
+    Writes into --out: depth (16-bit PNG or .npy), depth in colour with a legend, a coloured point cloud (.ply), and predictions.jsonl with
+    one line a frame: domain, similarity to each, distance, unknown or not, seconds, share of the sparse points kept.  A frame that
+    cannot be read is recorded there, the rest goes on, and the exit code is 2.
+    """
+
+    out: Path
+    """Folder for the results."""
+    image: Path | None = None
+    """A picture (PNG, JPEG, ...), a folder of pictures, or a video."""
+    sparse: Path | None = None
+    """Sparse depth of the same size: 16-bit PNG or .npy, 0 = no point; or a folder of them, named like the pictures
+    (for a video: by the number of the frame, counted from 0)."""
+    intrinsics: str | None = None
+    """fx,fy,cx,cy in pixels, a file (3x3 text, JSON, camera_info YAML), or a folder with a file for each frame."""
+    data: str | None = None
+    """Instead of the three above: a recording's folder, or a data argument such as worlds:street."""
+    split: Literal["train", "val", "test"] = "test"
+    """For --data that is no recording: which part."""
+    model: str = "worlds-tiny"
+    """A model folder or a bundled name."""
+    domain: str | None = None
+    """Domain to use; "base" = the un-adapted network; not given = chosen for each frame."""
+    selection: Literal["descriptor", "gaussian"] = "descriptor"
+    """How it is chosen: largest cosine to a descriptor (the paper's rule), or smallest Mahalanobis distance."""
+    unknown: Literal["nearest", "base", "error"] = "nearest"
+    """For a frame unlike every known domain: the chosen domain all the same, the un-adapted network, or stop."""
+    depth_unit: str | None = None
+    """Unit of the sparse PNGs: kitti (value/256), mm, cm, metres; not given = guessed where the values leave no doubt."""
+    format: Literal["kitti", "mm", "npy"] = "kitti"
+    """Depth files: 16-bit PNG with metres x 256, 16-bit PNG with millimetres, or .npy with metres."""
+    write: tuple[Literal["depth", "color", "cloud"], ...] = ("depth", "color", "cloud")
+    """What to write for each frame."""
+    batch_size: int = 4
+    """Frames of one size that are completed together."""
+    engine: Literal["torch", "onnx", "openvino"] = "torch"
+    """What computes: PyTorch, or a graph exported on first need (extra: export)."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+    rerun: Path | None = None
+    """Also write all frames as a Rerun recording, FILE.rrd (extra: viz)."""
+
+    def run(self) -> None:
+        from protodepth.cli.options import load_model
+        from protodepth.errors import DataError
+        from protodepth.inference.complete import complete
+        from protodepth.inference.outputs import Output
+        from protodepth.progress import Reporter
+
+        model = load_model(self.model, self.device if self.engine == "torch" else "cpu")
+        if self.domain not in (None, "base"):
+            model.domain(str(self.domain))
+        predict, source = self.predictor(model), self.source(model.backbone.depth_range)
+        for note in source.notes:
+            print(note)
+        quiet = source.total == 1
+        with self.recording() as watch, Reporter(quiet=quiet).bar("completing", source.total) as advance:
+            output = Output(folder=self.out, format=self.format, parts=self.write, alone=quiet, watch=watch)
+            summary, first = complete(
+                predict,
+                source,
+                output,
+                depth_range=model.backbone.depth_range,
+                batch_size=self.batch_size,
+                advance=advance,
+            )
+        for line in (*(frame_line(r) for r in first if quiet), *summary.lines()):
+            print(line)
+        written = [*(self.write if summary.frames else ()), "predictions.jsonl"]
+        print(f"wrote {self.out}: {', '.join(written)}{f', and {self.rerun}' if self.rerun else ''}")
+        if summary.failures:
+            bad = summary.failures
+            raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
+
+    @contextmanager
+    def recording(self) -> "Iterator[Callable[[Frame, Prediction], None] | None]":
+        """What puts each frame into the Rerun recording, if one was asked for."""
+        if self.rerun is None:
+            yield None
+            return
+        from protodepth.inference.rerun import RerunFile
+
+        with RerunFile(self.rerun, ["completed"]) as file:
+            yield lambda frame, prediction: file.add(frame, {"completed": prediction})
+
+    def predictor(self, model: "ProtoDepth") -> "Callable[[Batch], BatchPrediction]":
+        """The function from a batch to its depth."""
+        from protodepth.errors import ConfigError
+        from protodepth.selection import Rule
+
+        rule = Rule(selection=self.selection, unknown=self.unknown)
+        if self.engine == "torch":
+            return lambda batch: model.predict_batch(batch, self.domain, rule)
+        if self.device not in (None, "cpu"):
+            raise ConfigError(
+                f"--device {self.device} is for --engine torch: a graph for {self.engine} runs on the CPU"
+            )
+        if rule != Rule():
+            raise ConfigError(
+                f"--selection and --unknown need --engine torch: a graph for {self.engine} has no statistics"
+            )
+        from protodepth.inference.engines.cache import GraphPredictor
+        from protodepth.progress import Reporter
+
+        return GraphPredictor(model, self.engine, self.domain, say=Reporter().line)
+
+    def source(self, depth_range: tuple[float, float]) -> "Source":
+        from protodepth.errors import ConfigError
+        from protodepth.inference.inputs import open_data, open_files
+
+        given = [name for name in ("image", "sparse", "intrinsics") if getattr(self, name) is not None]
+        if self.data is not None and given:
+            raise ConfigError(f"--data and --{given[0]} contradict each other: give one")
+        if self.data is not None:
+            return open_data(self.data, split=self.split, unit=self.depth_unit, depth_range=depth_range)
+        if self.image is None or self.sparse is None or self.intrinsics is None:
+            raise ConfigError("give --image, --sparse and --intrinsics (fx,fy,cx,cy or a file), or --data RECORDING")
+        return open_files(self.image, self.sparse, self.intrinsics, unit=self.depth_unit, depth_range=depth_range)
+
+
+def frame_line(record: dict[str, Any]) -> str:
+    """One frame in words."""
+    if "error" in record:
+        return f"{record['frame']}: {record['error']}"
+    low, middle, high = record["depth"]
+    cosines = ", ".join(
+        f"{name} {value:.3f}" for name, value in sorted(record["similarity"].items(), key=lambda kv: -kv[1])
+    )
+    return (
+        f"domain {record['domain']}{f' (cosine: {cosines})' if cosines else ''}; depth {low:.2f} .. {high:.2f} m, "
+        f"median {middle:.2f} m, from {record['points']} points, {100 * record['points_kept']:.1f} % of them in range"
+    )

@@ -1,0 +1,78 @@
+"""protodepth tune"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Choose hyper-parameters of methods on val frames, the same number of trials for each; 'bench --tuned' uses them.
+
+    Writes tuned.toml and every trial into --out; interrupted, it goes on with the same command.
+    """
+
+    sequence: tuple[str, ...]
+    """indoor, outdoor, mixed."""
+    out: Path = Path("tuning")
+    """Folder for the trials."""
+    backbone: tuple[str, ...] = ("lite",)
+    """Networks."""
+    methods: tuple[str, ...] = ("finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
+    """Methods to tune."""
+    trials: int = 6
+    """Trials of each method; the first is the start as it is: the recipe, with the values of --tuned."""
+    domains: int = 2
+    """How many domains of the sequence the trials are judged on: 2 leaves the third untouched, 3 sees confusion among all of them."""
+    data: tuple[str, ...] = ()
+    """D1 D2 D3 as data arguments instead of the worlds, as for bench."""
+    tuned: Path | None = None
+    """A tuned file whose values the trials start from, as one chosen with another network."""
+    seed: int = 0
+    """Seed of the trials."""
+    steps: int | None = None
+    """Training steps on each new domain (default: the recipe's)."""
+    base_steps: int | None = None
+    """Training steps of base networks; given, bundled ones are not used."""
+    size: str | None = None
+    """Size of the worlds, as 64x96."""
+    frames: int | None = None
+    """Training frames of each world."""
+    preset: str = "small"
+    """Preset of kbnet, voiced, fusionnet and uformer."""
+    base: tuple[str, ...] = ()
+    """Models to start from, as kbnet=FOLDER."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+
+    def run(self) -> None:
+        from protodepth import distributed
+        from protodepth.cli.bench import pairs, parse_data, positive, words
+        from protodepth.cli.options import parse_size
+        from protodepth.errors import UnknownNameError
+        from protodepth.experiments.planning import Options, read_tuned
+        from protodepth.experiments.tuning import tune
+        from protodepth.progress import Reporter
+        from protodepth.training import recipes
+
+        for name in words(self.sequence):
+            if name not in recipes.SEQUENCES:
+                raise UnknownNameError("sequence", name, recipes.SEQUENCES)
+        options = Options(
+            sequences=words(self.sequence),
+            backbones=words(self.backbone),
+            methods=words(self.methods),
+            seeds=(self.seed,),
+            steps=positive("steps", self.steps),
+            base_steps=positive("base-steps", self.base_steps),
+            size=parse_size(self.size) if self.size else None,
+            frames=positive("frames", self.frames),
+            preset=self.preset,
+            bases=pairs(self.base),
+            data=parse_data(self.data),
+            tuned=read_tuned(self.tuned),
+        )
+        device = distributed.device(self.device)
+        found = tune(self.trials, self.out, options, domains=self.domains, reporter=Reporter(), device=device)
+        for (sequence, backbone, method), values in found.items():
+            print(f"{sequence} {backbone} {method:<12}{values or 'the recipe as it is'}")
+        print(f"wrote {self.out / 'tuned.toml'}: use it with 'protodepth bench ... --tuned {self.out / 'tuned.toml'}'")

@@ -1,0 +1,258 @@
+"""ScanNet v2: handheld RGB-D scans of rooms, from the .sens files or from folders exported by SensReader.
+
+``scans/<scene>/<scene>.sens`` or ``scans/<scene>[/export]/{color,depth,pose,intrinsic}``; ``scans_test`` likewise.  Colour is
+reduced to 640x480 and both are cut to 448x608 around the centre; depth is in millimetres.
+"""
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+
+from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.files import cameras
+from protodepth.data.files import images as image_files
+from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan
+from protodepth.errors import DataError
+from protodepth.types import Float
+
+SIZE = (480, 640)
+CROP = (16, 16, 448, 608)
+SCANS = {"scans": 1513, "scans_test": 100}
+MIN_POINTS = {"train": 800, "val": 100, "test": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class SensFrame:
+    """Where one frame lies in a .sens file."""
+
+    pose: np.ndarray
+    colour: tuple[int, int]  # offset, bytes
+    depth: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SensFile:
+    """The header of a .sens file (version 4) and the place of each frame; pixels are not read."""
+
+    intrinsics: np.ndarray  # of the colour camera, for colour_size
+    colour_size: tuple[int, int]  # height, width
+    depth_size: tuple[int, int]
+    depth_shift: float  # stored depth / shift = metres
+    frames: tuple[SensFrame, ...]
+
+
+def read_sens(path: Path) -> SensFile:
+    """Walk through the file by its sizes.  Little endian throughout."""
+    with path.open("rb") as file:
+        try:
+            return _read_sens(file, path)
+        except struct.error:
+            raise DataError(f"{path} ends in the middle of a frame: the download is incomplete") from None
+
+
+def _read_sens(file: BinaryIO, path: Path) -> SensFile:
+    (version,) = _take(file, "<I")
+    if version != 4:
+        raise DataError(f"{path} has .sens version {version}, expected 4")
+    (length,) = _take(file, "<Q")
+    file.seek(length, io.SEEK_CUR)
+    matrices = np.array(_take(file, "<64f")).reshape(4, 4, 4)  # colour K, colour extrinsic, depth K, depth extrinsic
+    colour_codec, depth_codec, cw, ch, dw, dh = _take(file, "<iiIIII")
+    if (colour_codec, depth_codec) != (2, 1):
+        raise DataError(
+            f"{path} has codecs {colour_codec}, {depth_codec}; only JPEG colour (2) and zlib depth (1) are read"
+        )
+    shift, count = _take(file, "<fQ")
+    size = path.stat().st_size
+    found = tuple(_sens_frame(file, size) for _ in range(count))
+    return SensFile(matrices[0, :3, :3], (ch, cw), (dh, dw), shift, found)
+
+
+def _sens_frame(file: BinaryIO, size: int) -> SensFrame:
+    values = _take(file, "<16f4Q")
+    colour, depth = values[18], values[19]
+    start = file.tell()
+    if start + colour + depth > size:
+        raise struct.error
+    file.seek(colour + depth, io.SEEK_CUR)
+    return SensFrame(np.array(values[:16]).reshape(4, 4), (start, colour), (start + colour, depth))
+
+
+def _take(file: BinaryIO, layout: str) -> tuple[int, ...]:
+    return struct.unpack(layout, file.read(struct.calcsize(layout)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sens:
+    """Frames in .sens files: ``scene.sens#offset,bytes`` and ``scene.sens#offset,bytes,height,width,shift``."""
+
+    def image_bytes(self, path: Path, inside: str) -> bytes:
+        return _bytes(path, inside)
+
+    def image(self, path: Path, inside: str) -> np.ndarray:
+        data = _bytes(path, inside)
+        return image_files.rgb_array(image_files.open_picture(io.BytesIO(data), f"{path}#{inside}"), str(path))
+
+    def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
+        _, _, height, width, shift = inside.split(",")
+        try:
+            raw = np.frombuffer(zlib.decompress(_bytes(path, inside)), "<u2").reshape(int(height), int(width))
+        except (zlib.error, ValueError) as error:
+            raise DataError(f"{path}#{inside}: depth cannot be unpacked ({error})") from None
+        return raw.astype(np.float32) / np.float32(shift)
+
+
+CONTAINER = Sens()
+
+
+def _bytes(path: Path, inside: str) -> bytes:
+    offset, length, *_ = inside.split(",")
+    with path.open("rb") as file:
+        file.seek(int(offset))
+        return file.read(int(length))
+
+
+@register_scan("scannet")
+def scan_scannet(
+    root: Path,
+    *,
+    sampler: str = "harris:1500",
+    neighbours: int = 1,
+    poses: bool = False,
+    every: int = 10,
+    val_share: float = 0.05,
+    official: Literal["", "protodepth"] = "",
+) -> Scan:
+    """ScanNet.  Train: every 10th frame of ``scans``; test: every 10th of ``scans_test``; val: held-out rooms.
+
+    ``sampler``: the paper says Harris, about 1500; UnCLe's script uses "fast:1500", ProtoDepth's "fast_protodepth:7500".  ``neighbours``: 1 frame of the
+    30 Hz video, as published, which is little parallax.  ``poses``: give the scanner's poses and skip frames where it
+    was lost; published runs use a pose network.  ``official="protodepth"``: cy is scaled by the factor of x, about 1 px off, and
+    training frames need 1100 points, as that script has it.
+    """
+    train, test = _scenes(root, "scans"), _scenes(root, "scans_test")
+    rooms = {s: held_out(s.name.split("_")[0], val_share) for s in train}
+    read = partial(_entries, root, slip=official == "protodepth")
+    splits = {
+        "train": partial(read, [s for s in train if not rooms[s]], every, neighbours, poses),
+        "val": partial(read, [s for s in train if rooms[s]], every),
+        "test": partial(read, test, every),
+    }
+    options: dict[str, object] = {
+        "sampler": sampler,
+        "neighbours": neighbours,
+        "poses": poses,
+        "every": every,
+        "val_share": val_share,
+    }
+    options["official"] = official
+    return Scan(
+        name="scannet",
+        reader=FrameReader(root=root, unit="mm", sampler=sampler, resize=SIZE, crop=CROP, container=CONTAINER),
+        rules=INDOOR,
+        splits=splits,
+        tally=lambda: {"scans": (len(train), SCANS["scans"]), "test scans": (len(test), SCANS["scans_test"])},
+        options=options,
+        derive=("sparse",),
+        min_points={**MIN_POINTS, **({"train": 1100} if official else {})},
+    )
+
+
+def _scenes(root: Path, name: str) -> list[Path]:
+    top = root / name
+    return sorted(p for p in top.iterdir() if p.is_dir()) if top.is_dir() else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Video:
+    """One scan as references: what the two forms have in common."""
+
+    K: np.ndarray
+    size: tuple[int, int]  # of the colour images
+    names: list[str]
+    images: list[str]
+    depths: list[str]
+    poses: list[np.ndarray]
+
+
+def scaled_calibration(K: np.ndarray, size: tuple[int, int], slip: bool = False) -> list[float]:
+    """K after the resize to 640x480 and the crop: rows times the ratios of the sides, minus the corner.
+
+    ``slip``: cy times the ratio of x, as in one published script.
+    """
+    factors = np.array([SIZE[1] / size[1], SIZE[0] / size[0], 1.0])[:, None]
+    scaled = K * factors
+    if slip:
+        scaled[1, 2] = K[1, 2] * factors[0, 0]
+    return (scaled - np.array([[0, 0, CROP[1]], [0, 0, CROP[0]], [0, 0, 0]])).ravel().tolist()
+
+
+def _video(root: Path, scene: Path) -> _Video | None:
+    sens = scene / f"{scene.name}.sens"
+    if sens.exists():
+        return _from_sens(root, sens)
+    folder = scene / "export" if (scene / "export").is_dir() else scene
+    return _from_folder(root, folder) if (folder / "color").is_dir() else None
+
+
+def _from_sens(root: Path, path: Path) -> _Video:
+    s, ref = read_sens(path), path.relative_to(root).as_posix()
+    tail = f"{s.depth_size[0]},{s.depth_size[1]},{s.depth_shift:g}"
+    return _Video(
+        s.intrinsics,
+        s.colour_size,
+        [str(i) for i in range(len(s.frames))],
+        [f"{ref}#{f.colour[0]},{f.colour[1]}" for f in s.frames],
+        [f"{ref}#{f.depth[0]},{f.depth[1]},{tail}" for f in s.frames],
+        [f.pose for f in s.frames],
+    )
+
+
+def _from_folder(root: Path, folder: Path) -> _Video:
+    colour = image_files.files_by_id(folder / "color", image_files.IMAGE_SUFFIXES)
+    depth = image_files.files_by_id(folder / "depth", (".png",))
+    names = [n for n in colour if n in depth]
+    if not names:
+        raise DataError(f"{folder} has no frame with both color/ and depth/")
+    return _Video(
+        cameras.read_intrinsics(folder / "intrinsic" / "intrinsic_color.txt"),
+        image_files.image_size(colour[names[0]]),
+        names,
+        [colour[n].relative_to(root).as_posix() for n in names],
+        [depth[n].relative_to(root).as_posix() for n in names],
+        [_pose(folder / "pose" / f"{n}.txt") for n in names],
+    )
+
+
+def _pose(path: Path) -> np.ndarray:
+    """Camera-to-world; the tracker writes -inf when it is lost."""
+    return np.loadtxt(path).reshape(4, 4) if path.exists() else np.full((4, 4), np.nan)
+
+
+def _entries(
+    root: Path, scenes: list[Path], every: int, step: int = 0, poses: bool = False, *, slip: bool = False
+) -> Iterator[Entry]:
+    for scene in scenes:
+        video = _video(root, scene)
+        if video is None:
+            continue
+        K = scaled_calibration(video.K, video.size, slip)
+        for i in range(step, len(video.names) - step, every):
+            entry = {"id": f"{scene.name}/{video.names[i]}", "image": video.images[i], "dense": video.depths[i], "K": K}
+            entry["truth"] = video.depths[i]
+            around = (i - step, i + step)
+            if poses and not all(cameras.pose_is_valid(video.poses[j]) for j in (i, *around)):
+                continue
+            if step:
+                entry["neighbours"] = [video.images[j] for j in around]
+            if step and poses:
+                moves = [cameras.relative_pose(video.poses[i], video.poses[j]) for j in around]
+                entry["poses"] = [m.ravel().tolist() for m in moves]
+            yield entry

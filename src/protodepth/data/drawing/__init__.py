@@ -1,1 +1,0 @@
-"""How the built-in worlds are drawn: ray caster, surfaces, layouts, sensors."""

@@ -1,0 +1,309 @@
+"""Pictures and depth maps in files.  Depth leaves this module in metres, 0 where there is no measurement.
+
+A 16-bit PNG carries no unit.  ``UNITS`` names the ones in use; ``guess_unit`` decides between the two common ones
+(KITTI's value/256 and millimetres) only where the values leave no doubt, and says so.
+"""
+
+import io
+import logging
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from PIL import Image as Picture
+from PIL import UnidentifiedImageError
+
+from protodepth.errors import DataError, UnknownNameError
+from protodepth.storage.files import write_bytes
+from protodepth.types import Float
+
+logger = logging.getLogger("protodepth")
+
+UNITS: dict[str, float] = {"kitti": 256.0, "mm": 1000.0, "cm": 100.0, "tum": 5000.0, "metres": 1.0}  # steps a metre
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp")
+DEPTH_SUFFIXES = (".png", ".npy", ".exr", ".pgm", ".tif", ".tiff")
+ARRAY_SUFFIXES = (".npy", ".exr")  # not pictures; fractions in them are metres
+_FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "TIFF")  # Pillow knows many more; files come from strangers
+_DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")
+_DEEP = "{name} is a {mode} picture, expected 8-bit colour: is it a depth map?"
+_SHALLOW = (
+    "{path} is an 8-bit {mode} picture: depth needs 16 bits.  "
+    "Export it as 16-bit PNG (value/256 or millimetres) or as .npy in metres"
+)
+
+
+def unit_scale(unit: str) -> float:
+    """How many stored steps make one metre: of a name in UNITS, or a number that says it.
+
+    >>> unit_scale("mm"), unit_scale("4000")
+    (1000.0, 4000.0)
+    """
+    if unit in UNITS:
+        return UNITS[unit]
+    try:
+        scale = float(unit)
+    except ValueError:
+        scale = math.nan
+    if not (0 < scale < math.inf):
+        raise UnknownNameError("depth unit", unit, (*UNITS, "or the number of steps in a metre, for example 4000"))
+    return scale
+
+
+def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
+    """A decoded Pillow image of a known format, or a DataError that names the file."""
+    name = name or str(source)
+    try:
+        picture = Picture.open(source, formats=_FORMATS)
+        picture.load()
+    except FileNotFoundError:
+        raise DataError(f"{name} does not exist") from None
+    except UnidentifiedImageError:
+        raise DataError(f"{name} is not a picture of a known format ({', '.join(_FORMATS)})") from None
+    except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
+        raise DataError(f"{name} cannot be decoded ({error}): truncated or damaged, copy it again") from None
+    return picture
+
+
+def rgb_array(picture: Picture.Image, name: str) -> np.ndarray:
+    """Height x width x 3, uint8, of an 8-bit colour or grey picture."""
+    if picture.mode in _DEEP_MODES:
+        raise DataError(_DEEP.format(name=name, mode=picture.mode))
+    return np.array(picture.convert("RGB"))  # a copy: Pillow's own buffer is read-only
+
+
+def read_image(path: Path) -> np.ndarray:
+    """A picture file as height x width x 3, uint8."""
+    return rgb_array(open_picture(Path(path)), str(path))
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """(height, width) from the header alone."""
+    return header(path)[0]
+
+
+def header_fault(path: Path, *, depth: bool) -> str | None:
+    """Why a picture cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
+    mode = header(path)[1]
+    if depth and mode not in _DEEP_MODES:
+        return _SHALLOW.format(path=path, mode=mode)
+    return _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
+
+
+def header(path: Path) -> tuple[tuple[int, int], str]:
+    """((height, width), Pillow's mode) without decoding."""
+    try:
+        with Picture.open(path, formats=_FORMATS) as picture:
+            return (picture.height, picture.width), picture.mode
+    except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
+        raise DataError(f"{path} cannot be opened as a picture ({error})") from None
+
+
+def write_image(path: Path, image: np.ndarray, quality: int = 95) -> None:
+    """Write uint8 (or float in [0, 1]) colour as PNG or JPEG by suffix, all or nothing."""
+    pixels = image if image.dtype == np.uint8 else np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    buffer = io.BytesIO()
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        Picture.fromarray(pixels).save(buffer, "JPEG", quality=quality, subsampling=0)
+    else:
+        Picture.fromarray(pixels).save(buffer, "PNG", compress_level=3)
+    write_bytes(path, buffer.getvalue())
+
+
+def raw_depth(path: Path) -> np.ndarray:
+    """The stored numbers of a depth file, before any unit; refuses 8-bit pictures."""
+    path = Path(path)
+    if path.suffix == ".npy":
+        return _load_npy(path)
+    if path.suffix == ".exr":
+        return read_exr(path)
+    picture = open_picture(path)
+    if picture.mode not in _DEEP_MODES:
+        raise DataError(_SHALLOW.format(path=path, mode=picture.mode))
+    return np.asarray(picture)
+
+
+def _load_npy(path: Path) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is not a plain NumPy array ({error})") from None
+    if array.dtype.kind not in "uif":
+        raise DataError(f"{path} holds {array.dtype}, expected numbers")
+    return np.squeeze(array) if array.ndim == 3 and 1 in array.shape else array
+
+
+def read_exr(path: Path) -> Float[np.ndarray, "h w"]:
+    """The one channel of an EXR file, or its R channel if it has several (Record3D writes depth in metres there)."""
+    try:
+        import OpenEXR
+    except ImportError:
+        raise DataError(f"{path}: reading EXR files needs OpenEXR: pip install 'protodepth[data]'") from None
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    try:
+        with OpenEXR.File(str(path), separate_channels=True) as file:
+            channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
+    except (RuntimeError, ValueError, TypeError) as error:  # what the library raises for damaged files
+        raise DataError(f"{path} cannot be read as EXR ({error}): truncated or damaged, copy it again") from None
+    if len(channels) != 1 and "R" not in channels:
+        raise DataError(f"{path} has the channels {', '.join(channels)}: expected one, or depth in R")
+    return channels["R"] if "R" in channels else next(iter(channels.values()))
+
+
+def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray, "h w"]:
+    """Stored numbers -> float32 metres; NaN and infinity become 0 (no point), a negative value is an error.
+
+    >>> metres(np.array([[256, 0]], np.uint16), "kitti").tolist()
+    [[1.0, 0.0]]
+    """
+    if raw.ndim != 2:
+        raise DataError(f"{name} has shape {raw.shape}, expected (height, width)")
+    depth = raw.astype(np.float32) / np.float32(unit_scale(unit))
+    depth[~np.isfinite(depth)] = 0
+    if depth.size and depth.min() < 0:
+        raise DataError(f"{name} has negative values (down to {depth.min():g} m), expected metres with 0 = no point")
+    return depth
+
+
+def read_depth(path: Path, unit: str | None = None) -> Float[np.ndarray, "h w"]:
+    """A depth file in metres.  ``unit`` is of the stored whole numbers; fractions in .npy and .exr files are metres."""
+    path = Path(path)
+    raw = raw_depth(path)
+    if path.suffix in ARRAY_SUFFIXES and raw.dtype.kind == "f":
+        unit = "metres"
+    if unit is None:
+        raise DataError(f"{path} does not say its unit.  Say which it is: --depth-unit {' | '.join(UNITS)}")
+    return metres(raw, unit, str(path))
+
+
+def encode_depth(depth: Float[np.ndarray, "h w"], unit: str = "kitti", name: str = "depth") -> bytes:
+    """Metres -> the bytes of a 16-bit PNG; what does not fit 16 bits is an error, not a clip."""
+    values = np.rint(np.nan_to_num(depth.astype(np.float64), nan=0.0) * unit_scale(unit))
+    if values.size and (values.min() < 0 or values.max() > 65535):
+        limit = 65535 / unit_scale(unit)
+        raise DataError(f"{name} has depth up to {np.nanmax(depth):g} m: a 16-bit PNG in {unit!r} ends at {limit:g} m")
+    buffer = io.BytesIO()
+    Picture.fromarray(values.astype(np.uint16)).save(buffer, "PNG", compress_level=3)
+    return buffer.getvalue()
+
+
+def write_depth(path: Path, depth: Float[np.ndarray, "h w"], unit: str = "kitti") -> None:
+    """Write metres as .npy (float32) or 16-bit PNG by suffix, all or nothing."""
+    if path.suffix == ".npy":
+        buffer = io.BytesIO()
+        np.save(buffer, depth.astype(np.float32))
+        write_bytes(path, buffer.getvalue())
+    else:
+        write_bytes(path, encode_depth(depth, unit, path.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthSummary:
+    """What some depth maps of a folder hold, before the unit is known."""
+
+    low: float  # 1st percentile of the positive values
+    middle: float
+    high: float  # 99th percentile
+    top: float
+    density: float  # share of pixels with a value
+    floating: bool  # fractions are stored: metres
+    where: str
+
+
+def summarise(paths: Sequence[Path]) -> DepthSummary:
+    """Percentiles over the given depth files."""
+    maps = [raw_depth(path) for path in paths]
+    values = np.concatenate([m[np.isfinite(m) & (m > 0)].astype(np.float64) for m in maps]) if maps else np.empty(0)
+    if values.size == 0:
+        raise DataError(f"none of the {len(maps)} depth maps looked at has a value above 0 ({_first(paths)})")
+    low, middle, high = np.percentile(values, [1, 50, 99])
+    density = values.size / sum(m.size for m in maps)
+    floating = all(m.dtype.kind == "f" for m in maps)
+    return DepthSummary(
+        low=low, middle=middle, high=high, top=values.max(), density=density, floating=floating, where=_first(paths)
+    )
+
+
+def _first(paths: Sequence[Path]) -> str:
+    return f"first: {paths[0]}" if paths else "no files"
+
+
+def guess_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) -> tuple[str, str]:
+    """(unit, reason) where the values leave no doubt, a DataError that asks where they do.
+
+    Three kinds of evidence, in this order: stored fractions are metres; with a model's ``depth_range``, the only unit
+    that puts both the 1st and the 99th percentile inside; else what sensors can do: a dense map that /256 would
+    place beyond 11 m is millimetres (depth cameras end before), a sparse one that /256 places at 40-130 m is KITTI's.
+    """
+    if s.floating:
+        return "metres", f"stored as floating point, median {s.middle:.2f}"
+    if depth_range is not None:
+        near, far = depth_range
+        fits = [u for u in ("kitti", "mm") if near <= s.low / UNITS[u] and s.high / UNITS[u] <= far]
+        if len(fits) == 1:
+            return fits[0], f"only {fits[0]} lies in the model's range {near:g}-{far:g} m"
+    if s.density > 0.3 and 11 * 256 <= s.high <= 12_000:
+        return "mm", f"dense map up to {s.high / 1000:.1f} m as mm; as value/256 it would reach {s.high / 256:.0f} m"
+    if s.density < 0.15 and 40 * 256 <= s.high <= 130 * 256:
+        return "kitti", f"sparse map up to {s.high / 256:.0f} m as value/256"
+    raise DataError(ambiguous_unit(s, depth_range))
+
+
+def ambiguous_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) -> str:
+    """The question to the user, with both readings spelled out."""
+    span = f"; the model's range is {depth_range[0]:g}-{depth_range[1]:g} m" if depth_range else ""
+    return (
+        f"depth values go up to {s.top:.0f} ({s.where}): as KITTI PNG (value/256) that is {s.top / 256:.1f} m, "
+        f"as millimetres {s.top / 1000:.1f} m{span}.\n  Say which it is: --depth-unit mm | kitti | metres, or "
+        'depth_unit = "mm" in recording.toml.  (protodepth data check FOLDER shows all frames.)'
+    )
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key in which frame 10 comes after frame 9.
+
+    >>> sorted(["f10", "f9", "f1"], key=natural_key)
+    ['f1', 'f9', 'f10']
+    """
+    return tuple((0, int(p), p) if p.isdigit() else (1, 0, p) for p in _DIGITS.split(name) if p)
+
+
+def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
+    """id (file name without suffix) -> path, in natural order; two files with one id are an error."""
+    found: dict[str, Path] = {}
+    for path in folder.iterdir():
+        if path.suffix.lower() not in suffixes or path.name.startswith("."):
+            continue
+        if path.stem in found:
+            raise DataError(f"{folder} holds both {found[path.stem].name} and {path.name}: one frame, one file")
+        found[path.stem] = path
+    return dict(sorted(found.items(), key=lambda item: natural_key(item[0])))
+
+
+def broken_tail(path: Path) -> str | None:
+    """Why a PNG or JPEG is certainly cut off, from its last bytes alone (no decoding), or None."""
+    suffix = path.suffix.lower()
+    try:
+        with path.open("rb") as file:
+            file.seek(0, io.SEEK_END)
+            size = file.tell()
+            file.seek(max(0, size - 64))
+            tail = file.read()
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if size == 0:
+        return "is empty"
+    if suffix == ".png" and b"IEND" not in tail:
+        return "is truncated (no PNG end mark)"
+    if suffix in (".jpg", ".jpeg") and b"\xff\xd9" not in tail:
+        return "is truncated (no JPEG end mark)"
+    return None

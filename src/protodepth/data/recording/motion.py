@@ -1,0 +1,187 @@
+"""What the motion of a camera says about its recording: a stride with parallax, frames that stand still, units and
+pose directions that do not warp.  NumPy only: it looks at a few thousand pixels of a few frames."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Picture
+from scipy import ndimage
+
+from protodepth.data.files.cameras import inverse, relative_pose
+from protodepth.errors import DataError
+from protodepth.types import Float
+
+TARGET = 0.02  # wanted parallax between neighbours, as a share of the image width (13 px at 640)
+STILL = 0.0015  # below this share (1 px at 640) two frames are the same view
+STILL_GREY = 1.0 / 255  # mean grey difference of thumbnails below which two frames without poses are the same view
+MAX_STRIDE = 30
+
+
+def parallax(positions: Float[np.ndarray, "n 3"], stride: int, focal: float, depth: float) -> Float[np.ndarray, "m"]:
+    r"""Image motion that depth causes between frames ``stride`` apart, :math:`f\,|t| / z`, in widths if f is f_x / w.
+
+    Rotation is left out: it moves pixels but tells nothing about depth.
+    """
+    return focal * np.linalg.norm(positions[stride:] - positions[:-stride], axis=1) / depth
+
+
+def choose_stride(poses: Float[np.ndarray, "n 4 4"], focal: float, depth: float) -> int:
+    """The smallest stride whose median parallax over the moving frames reaches ``TARGET`` (at most 30 and n/4)."""
+    positions = poses[:, :3, 3]
+    limit = max(1, min(MAX_STRIDE, len(poses) // 4))
+    for stride in range(1, limit + 1):
+        moved = parallax(positions, stride, focal, depth)
+        moved = moved[np.isfinite(moved) & (moved > STILL)]
+        if moved.size and np.median(moved) >= TARGET:
+            return stride
+    return limit
+
+
+def still_by_pose(poses: Float[np.ndarray, "n 4 4"], stride: int, focal: float, depth: float) -> np.ndarray:
+    """For each frame: neither neighbour ``stride`` away shows parallax (true also where a neighbour is missing)."""
+    moved = parallax(poses[:, :3, 3], stride, focal, depth)
+    return _from_pairs(np.nan_to_num(moved, nan=np.inf) > STILL, len(poses), stride)
+
+
+def still_by_image(thumbnails: np.ndarray, stride: int) -> np.ndarray:
+    """As ``still_by_pose``, from the mean grey difference of small pictures."""
+    if len(thumbnails) <= stride:
+        return np.ones(len(thumbnails), bool)
+    difference = np.abs(thumbnails[stride:] - thumbnails[:-stride]).mean((1, 2))
+    return _from_pairs(difference > STILL_GREY, len(thumbnails), stride)
+
+
+def _from_pairs(moves: np.ndarray, count: int, stride: int) -> np.ndarray:
+    still = np.ones(count, bool)
+    inner = slice(stride, count - stride)
+    if count > 2 * stride:
+        still[inner] = ~(moves[:-stride] | moves[stride:])
+    return still
+
+
+def thumbnail(path: Path, size: tuple[int, int] = (48, 64)) -> Float[np.ndarray, "h w"]:
+    """A small grey picture in [0, 1]; JPEG files are decoded at reduced size, which is several times faster."""
+    try:
+        with Picture.open(path) as picture:
+            picture.draft("L", (size[1] * 2, size[0] * 2))
+            grey = picture.convert("L").resize(size[::-1], Picture.Resampling.BOX)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{path} cannot be decoded ({error}): truncated or damaged, copy it again") from None
+    return np.asarray(grey, np.float32) / 255
+
+
+def thumbnails(paths: Sequence[Path | None]) -> Float[np.ndarray, "n h w"]:
+    """All small pictures, decoded in threads; NaN where the path is None."""
+
+    def small(path: Path | None) -> np.ndarray:
+        return np.full((48, 64), np.nan, np.float32) if path is None else thumbnail(path)
+
+    with ThreadPoolExecutor(4) as pool:
+        return np.stack(list(pool.map(small, paths))) if paths else np.empty((0, 48, 64), np.float32)
+
+
+def grey(image: np.ndarray, blur: float = 1.5) -> Float[np.ndarray, "h w"]:
+    """Slightly blurred luminance in [0, 1]: a small misalignment then still lowers the error."""
+    return ndimage.gaussian_filter(image.astype(np.float32).mean(-1) / 255, blur)
+
+
+def warp_error(
+    image: np.ndarray, neighbour: np.ndarray, depth: Float[np.ndarray, "h w"], pose: np.ndarray, K: np.ndarray
+) -> float:
+    """Mean grey difference between the pixels that have depth and the places the pose sends them to (Eq. 2).
+
+    NaN when fewer than 50 of them land inside the neighbour.
+    """
+    y, x = np.nonzero(depth)
+    keep = np.random.default_rng(0).permutation(len(y))[:4000]
+    y, x = y[keep], x[keep]
+    points = np.linalg.inv(K) @ np.stack([x, y, np.ones(len(x))]) * depth[y, x]
+    moved = K @ (pose[:3, :3] @ points + pose[:3, 3:])
+    front = moved[2] > 1e-3
+    u, v = moved[0][front] / moved[2][front], moved[1][front] / moved[2][front]
+    height, width = depth.shape
+    inside = (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
+    if inside.sum() < 50:
+        return float("nan")
+    there = ndimage.map_coordinates(grey(neighbour), [v[inside], u[inside]], order=1)
+    here = grey(image)[y[front][inside], x[front][inside]]
+    return float(np.abs(there - here).mean())
+
+
+# image, neighbour, stored depth numbers, T_t, T_tau, K
+Pair = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def best_unit(pairs: Sequence[Pair], units: dict[str, float]) -> tuple[str, dict[str, float]] | None:
+    """The unit under which depth and poses warp the neighbours best, if it is better than every other by 10 %."""
+
+    def error(scale: float) -> float:
+        return _median([warp_error(i, n, raw / scale, relative_pose(a, b), K) for i, n, raw, a, b, K in pairs])
+
+    errors = {unit: error(scale) for unit, scale in units.items()}
+    ranked = sorted(errors, key=lambda unit: errors[unit])
+    if len(ranked) > 1 and errors[ranked[0]] < 0.9 * errors[ranked[1]]:
+        return ranked[0], errors
+    return None
+
+
+def pose_readings(pairs: Sequence[Pair], scale: float) -> dict[str, float]:
+    """Warp error under each way to read the poses: as given, inverted (world-to-camera), OpenGL axes, and no motion."""
+    flip = np.diag([1.0, -1.0, -1.0, 1.0])
+    readings: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "camera_to_world": lambda T: T,
+        "world_to_camera": inverse,
+        "opengl": lambda T: T @ flip,
+        "still": lambda T: np.eye(4, dtype=T.dtype),
+    }
+    return {
+        name: _median([warp_error(i, n, raw / scale, relative_pose(f(a), f(b)), K) for i, n, raw, a, b, K in pairs])
+        for name, f in readings.items()
+    }
+
+
+FOCAL_FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.18, 1.25)
+
+
+def better_focal(pairs: Sequence[Pair], scale: float) -> tuple[float, float] | None:
+    """(factor, share of the warp error that is gone) if another focal length fits depth and poses clearly better, else None.
+
+    The usual cause: K is of the depth camera, the pictures are of the colour camera.
+    """
+
+    def error(factor: float) -> float:
+        warped = []
+        for image, neighbour, raw, here, there, K in pairs:
+            other = K.copy()
+            other[0, 0], other[1, 1] = factor * K[0, 0], factor * K[1, 1]
+            warped.append(warp_error(image, neighbour, raw / scale, relative_pose(here, there), other))
+        return _median(warped)
+
+    errors = {factor: error(factor) for factor in FOCAL_FACTORS}
+    best = min(errors, key=lambda factor: errors[factor])
+    gone = 1 - errors[best] / errors[1.0] if errors[1.0] > 0 else 0.0
+    return (best, gone) if best != 1.0 and gone > 0.07 else None
+
+
+Move = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # image, neighbour, depth, g_{tau t}, K
+
+
+def move_readings(moves: Sequence[Move]) -> dict[str, float]:
+    """Warp error of relative poses as given, turned round, with y and z negated (OpenGL), and without motion."""
+    flip = np.diag([1.0, -1.0, -1.0, 1.0])
+    readings: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "as given": lambda g: g,
+        "turned round": inverse,
+        "as opengl": lambda g: flip @ g @ flip,
+        "left out (no motion)": lambda g: np.eye(4),
+    }
+    if not moves:
+        return {}
+    return {name: _median([warp_error(i, n, d, f(g), K) for i, n, d, g, K in moves]) for name, f in readings.items()}
+
+
+def _median(values: Sequence[float]) -> float:
+    finite = [v for v in values if np.isfinite(v)]
+    return float(np.median(finite)) if finite else float("inf")

@@ -1,0 +1,249 @@
+"""A user's own recording: a folder of images, depth and intrinsics becomes a Domain.
+
+my_recording/
+  image/<id>.{png,jpg}                    any size
+  sparse/<id>.{png,npy}                   or depth/ (dense), thinned by a sampler
+  intrinsics.txt                          or .json, .yaml (ROS camera_info), .npy, or intrinsics/<id>.* per frame
+  poses.txt                               optional: camera-to-world, 16 numbers a line
+  ground_truth/<id>.{png,npy}             optional
+  recording.toml                          optional: every field of ``Settings``
+"""
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protodepth.data.arguments import datasets, split_query
+from protodepth.data.entries import Entry, EntryFrames, EntryTable, FrameReader, digest
+from protodepth.data.files import cameras
+from protodepth.data.files import images as image_files
+from protodepth.data.frame import Domain, EvalRules, Frame
+from protodepth.data.recording import motion
+from protodepth.data.recording.layout import Layout, find_faults, find_layout, find_unit, some_of
+from protodepth.data.recording.settings import Settings, read_settings
+from protodepth.errors import DataError
+
+logger = logging.getLogger("protodepth")
+
+DEFAULT_SAMPLER = "harris:1500"
+SPARSE_DENSITY = 0.15  # fewer pixels with a value than this: a depth map is sparse
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An opened recording: its files, its settings with nothing left open, and what was decided on the way.
+
+    ``len`` and ``[i]`` give every usable frame in the order of time, without neighbours; ``domain()`` splits it.
+    """
+
+    layout: Layout
+    settings: Settings
+    stride: int
+    still: np.ndarray  # per frame: no parallax to either neighbour
+    notes: tuple[str, ...]
+    everything: EntryFrames
+
+    @classmethod
+    def open(cls, path: str | Path, *, depth_range: tuple[float, float] | None = None, **given: Any) -> "Recording":
+        """Open a folder.  ``given`` are fields of Settings and win over ``folder?field=value`` and recording.toml."""
+        place, query = split_query(str(path))
+        folder = Path(place)
+        given = {**recording_options(query), **{k: v for k, v in given.items() if v is not None}}
+        settings = read_settings(folder, **given)
+        return cls.from_layout(find_layout(folder, settings), settings, depth_range=depth_range)
+
+    @classmethod
+    def from_layout(
+        cls, layout: Layout, settings: Settings, *, depth_range: tuple[float, float] | None = None
+    ) -> "Recording":
+        """Decide what the settings leave open: bad frames, unit, sampler, stride, frames that stand still."""
+        layout = find_faults(layout, settings.exclude)
+        usable = [i for i in layout.ids if i not in layout.faults]
+        if not usable:
+            raise DataError(f"{layout.root}: every frame is excluded: look at exclude in recording.toml")
+        _check_calibration(layout, usable[0])
+        summary = image_files.summarise([layout.depths[i] for i in some_of(usable, 8)])
+        layout, notes = _sparse_or_dense(layout, settings, summary.density)
+        settings, more = _settle(layout, settings, summary, depth_range)
+        scale = 1.0 if summary.floating else image_files.unit_scale(settings.depth_unit or "metres")
+        stride, still, how = _motion(layout, settings, summary.middle / scale)
+        reader = FrameReader(
+            root=layout.root,
+            unit=settings.depth_unit or "metres",
+            truth_unit=settings.truth_unit,
+            sampler=settings.sample,
+            seed=settings.seed,
+            withhold=settings.withhold,
+            truth_without_input=layout.dense,
+        )
+        everything = EntryFrames(EntryTable.pack(_entry(layout, i) for i in usable), reader)
+        return cls(layout, settings, stride, still, (*notes, *more, how), everything)
+
+    def __len__(self) -> int:
+        return len(self.everything)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.everything[index]
+
+    def domain(self) -> Domain:
+        """Blocks of time for train, val and test with a gap between them, so that no view is in two of them."""
+        blocks, split = self._blocks()
+        reader = self.everything.reader
+        train = EntryFrames(EntryTable.pack(self._training(blocks[0])), reader)
+        val, test = (EntryFrames(EntryTable.pack(self._plain(block)), reader) for block in blocks[1:])
+        return Domain(
+            name=self.settings.name or self.layout.root.resolve().name,
+            train=train,
+            val=val,
+            test=test,
+            rules=EvalRules(min_depth=self.settings.min_depth, max_depth=self.settings.max_depth),
+            identity={
+                "dataset": "recording",
+                **reader.describe(),
+                "stride": self.stride,
+                "frames": {"all": len(self.layout.ids), "train": len(train), "val": len(val), "test": len(test)},
+                "skipped": {"bad": len(self.layout.faults), "still": int(self.still[blocks[0]].sum())},
+                "split": split,
+                "entries": digest(train, val, test),
+                "notes": self.notes,
+            },
+        )
+
+    def _blocks(self) -> tuple[list[range], str]:
+        count = len(self.layout.ids)
+        if count < 10:
+            logger.warning(
+                "%s has %d frames, too few to split: train, val and test share them", self.layout.root, count
+            )
+            return [range(count)] * 3, "none (fewer than 10 frames)"
+        shares = np.cumsum(self.settings.splits) / sum(self.settings.splits)
+        ends = [0, *(round(s * count) for s in shares)]
+        gap = self.settings.gap
+        gap = max(2 * self.stride, round(0.02 * count)) if gap is None else gap
+        blocks = [range(a + (min(gap, (b - a) // 2) if a else 0), b) for a, b in itertools.pairwise(ends)]
+        return blocks, f"time blocks {self.settings.splits}, gap {gap} frames"
+
+    def _plain(self, block: range) -> list[Entry]:
+        ids = [self.layout.ids[i] for i in block]
+        return [_entry(self.layout, i) for i in ids if i not in self.layout.faults]
+
+    def _training(self, block: range) -> list[Entry]:
+        entries = []
+        for i in block:
+            trio = [i - self.stride, i, i + self.stride]
+            usable = trio[0] in block and trio[2] in block and not (self.settings.skip_static and self.still[i])
+            if usable and not self.layout.faults.keys() & {self.layout.ids[j] for j in trio}:
+                entry = self._with_neighbours(i, trio)
+                entries += [entry] if entry else []
+        return entries
+
+    def _with_neighbours(self, i: int, trio: Sequence[int]) -> Entry | None:
+        around = (trio[0], trio[2])
+        images = [_relative(self.layout.images[self.layout.ids[j]], self.layout.root) for j in around]
+        entry = {**_entry(self.layout, self.layout.ids[i]), "neighbours": images}
+        poses = self.layout.poses
+        if poses is not None:
+            if not np.isfinite(poses[list(trio)]).all():
+                return None
+            entry["poses"] = [cameras.relative_pose(poses[i], poses[j]).ravel().tolist() for j in around]
+        return entry
+
+
+def recording_options(query: dict[str, str]) -> dict[str, str]:
+    """Options written after a question mark as fields of Settings: datasets call the sampler ``sampler``."""
+    return {("sample" if key == "sampler" else key): value for key, value in query.items()}
+
+
+def _relative(path: Path, root: Path) -> str:
+    """From the recording's folder; recording.toml may also name folders elsewhere."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
+
+
+def _entry(layout: Layout, frame: str) -> Entry:
+    entry: Entry = {"id": frame, "image": _relative(layout.images[frame], layout.root)}
+    entry["K"] = layout.calibration(frame).ravel().tolist()
+    entry["dense" if layout.dense else "sparse"] = _relative(layout.depths[frame], layout.root)
+    if frame in layout.truths:
+        entry["truth"] = _relative(layout.truths[frame], layout.root)
+    return entry
+
+
+def _check_calibration(layout: Layout, frame: str) -> None:
+    fault = cameras.intrinsics_fault(layout.calibration(frame), image_files.image_size(layout.images[frame]))
+    if fault:
+        raise DataError(f"{layout.calibration_file(frame)}: {fault}")
+
+
+def _sparse_or_dense(layout: Layout, settings: Settings, density: float) -> tuple[Layout, list[str]]:
+    """A ``depth/`` folder of sparse maps (one LiDAR sweep) is input as it is, unless a sampler was asked for."""
+    if not layout.dense or settings.sample is not None or density >= SPARSE_DENSITY:
+        return layout, []
+    note = f"{settings.depth}/ has a value at {density:.1%} of the pixels and is read as sparse depth"
+    logger.warning("%s: %s", layout.root, note)
+    return replace(layout, dense=False), [note]
+
+
+def _settle(
+    layout: Layout, settings: Settings, summary: image_files.DepthSummary, depth_range: tuple[float, float] | None
+) -> tuple[Settings, list[str]]:
+    """Fill in the unit and the sampler where nothing was said, and say it aloud."""
+    chosen: dict[str, Any] = {}
+    notes = []
+    if settings.depth_unit is None:
+        chosen["depth_unit"], why = find_unit(layout, summary, depth_range)
+        notes.append(f"depth unit not declared, read as {chosen['depth_unit']}: {why}")
+    if layout.dense and settings.sample is None:
+        chosen["sample"] = DEFAULT_SAMPLER
+        notes.append(f"{settings.depth}/ is read as dense depth and thinned by {DEFAULT_SAMPLER}")
+    for note in notes:
+        logger.warning("%s: %s", layout.root, note)
+    return (Settings(**{**asdict(settings), **chosen}) if chosen else settings), notes
+
+
+def _motion(layout: Layout, settings: Settings, depth: float) -> tuple[int, np.ndarray, str]:
+    """(stride, which frames stand still, how the stride was chosen)."""
+    first = next(i for i in layout.ids if i not in layout.faults)
+    focal = layout.calibration(first)[0, 0] / image_files.image_size(layout.images[first])[1]
+    poses = layout.poses
+    if poses is not None:
+        stride = settings.stride or motion.choose_stride(poses, focal, depth)
+        how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"
+        return stride, motion.still_by_pose(poses, stride, focal, depth), f"stride {stride} {how}"
+    stride = settings.stride or max(1, round((settings.fps or 10) / 10))
+    how = "given" if settings.stride else "from fps (0.1 s)" if settings.fps else "(no poses, no fps: the next frame)"
+    still = np.zeros(len(layout.ids), bool)
+    if settings.skip_static:
+        pictures = [None if i in layout.faults else layout.images[i] for i in layout.ids]
+        still = motion.still_by_image(motion.thumbnails(pictures), stride)
+    return stride, still, f"stride {stride} {how}"
+
+
+def load_recording(
+    path: str | Path,
+    *,
+    depth_unit: str | None = None,
+    sampler: str | None = None,
+    stride: int | None = None,
+    withhold: float | None = None,
+    depth_range: tuple[float, float] | None = None,
+) -> Domain:
+    """A recording folder as a Domain: train frames with neighbours (and poses if given), val and test from later blocks.
+
+    ``depth_unit``: kitti | mm | cm | tum | metres; None = recording.toml, else guessed and said aloud (an error where the
+    guess is not safe).  ``sampler``: for dense ``depth/``, e.g. "harris:1500".  ``stride``: frames between neighbours.
+    ``withhold``: seeded share of the sparse points taken out of the input and given as ground truth where a frame has
+    none.  ``depth_range``: the model's, which helps the guess.  ``domain.identity`` holds every decision and the counts of
+    frames left out.
+    """
+    given = {"depth_unit": depth_unit, "sample": sampler, "stride": stride, "withhold": withhold}
+    return Recording.open(path, depth_range=depth_range, **given).domain()
+
+
+@datasets.register("recording")
+def _source(argument: str, **options: Any) -> Domain:
+    return load_recording(argument, **options)

@@ -1,0 +1,66 @@
+"""What an experiment is, and what the tables of several experiments share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protodepth.experiments import scores
+from protodepth.experiments.cells import Cell, Store
+from protodepth.experiments.paper import by_metric, table
+from protodepth.experiments.planning import Options, Planner
+from protodepth.metrics import METRICS, UNITS
+from protodepth.report.results import METRIC_NAMES
+from protodepth.report.tables import Column
+
+MAIN = ("pretrained", "finetune", "ewc", "lwf", "replay")
+CONVOLUTIONAL = ("lite", "kbnet", "voiced", "fusionnet")
+PAIRS = ("indoor", "outdoor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """``sequences``: what it runs on by default.  ``cells`` plans its cells for one request, ``show`` makes tables and figures of finished ones."""
+
+    name: str
+    paper: str
+    about: str
+    sequences: tuple[str, ...]
+    backbones: tuple[str, ...]
+    cells: "Plan"
+    show: "Show"
+
+    def networks(self, options: Options) -> tuple[str, ...]:
+        return options.backbones or self.backbones
+
+
+Finished = Sequence[tuple[Cell, dict[str, Any]]]
+Plan = Callable[[Experiment, Planner], list[Cell]]
+Show = Callable[[Experiment, Finished, Store, bool], dict[str, Any]]
+
+
+def by_sequence(finished: Finished) -> dict[str, list[tuple[Cell, dict[str, Any]]]]:
+    out: dict[str, list[tuple[Cell, dict[str, Any]]]] = {}
+    for cell, result in finished:
+        out.setdefault(cell.label["sequence"], []).append((cell, result))
+    return out
+
+
+def diagonal(documents: Sequence[dict[str, Any]], method: str, metric: str, k: int) -> list[float]:
+    """Error on D_k when it was learned (row k; a pretrained network has the same in every row)."""
+    return [d["matrix"][method]["incremental"][metric][k][k] for d in documents]
+
+
+def variants(finished: Finished) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for cell, result in finished:
+        label = cell.label
+        found.setdefault((label["backbone"], label["method"], label["variant"]), []).append(result)
+    return found
+
+
+def error_columns(domain: str) -> tuple[Column, ...]:
+    return tuple(Column(METRIC_NAMES[m], domain, UNITS[m], scores.DECIMALS[UNITS[m]]) for m in METRICS)
+
+
+def printed_errors(name: str, paper: bool) -> dict[tuple[str, str], dict[str, float]]:
+    return {(r["method"], r["setting"]): by_metric(r["errors"]) for r in table(name)["rows"]} if paper else {}

@@ -1,0 +1,260 @@
+"""The main tables (indoor, outdoor, mixed): scores over seeds beside the paper's, paired differences, gains, costs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from protodepth.experiments.cells import Cell, Store
+from protodepth.experiments.experiment import MAIN, Experiment, Finished
+from protodepth.experiments.paper import OURS, SCORES, UNRANKED, agnostic_wins, claims, gain, main_rows, score_rows
+from protodepth.experiments.planning import Options, Planner, Training
+from protodepth.experiments.scores import SCORE_NAMES, Group, decimals, groups, network_name, unit
+from protodepth.metrics import METRICS
+from protodepth.report.results import METRIC_NAMES, display_name
+from protodepth.report.tables import Column, Line, Table, Value
+
+MORE = ("ancl", "cmp")
+
+
+def methods_for(sequence: str, backbone: str, options: Options) -> tuple[str, ...]:
+    """The rows of the paper's tables: ANCL and CMP with KBNet (and our own network), L2P with the transformer."""
+    if options.methods:
+        return options.methods
+    if backbone == "uformer":
+        return ("pretrained", "finetune", "l2p", "protodepth")
+    more = MORE if backbone in ("lite", "kbnet") or sequence == "mixed" else ()
+    return (*MAIN, *more, "protodepth")
+
+
+def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
+    (sequence,) = experiment.sequences
+    rows = [
+        Training(sequence=sequence, backbone=backbone, method=method, seed=seed)
+        for seed in plan.options.seeds  # every row once before any row twice
+        for backbone in experiment.networks(plan.options)
+        for method in methods_for(sequence, backbone, plan.options)
+    ]
+    return [plan.training(row) for row in rows]
+
+
+def score_table(rows: Sequence[Group], sequence: str, *, paper: bool) -> Table:
+    printed = {(r.backbone, r.method, r.setting): r for r in score_rows(sequence)} if paper else {}
+    columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m)) for s in SCORES for m in METRICS]
+    lines = []
+    for g in rows:
+        there = printed.get((g.backbone, g.method, g.setting))
+        cells = [Value.of(g.values(s, m), there.value(s, m) if there else None) for s in SCORES for m in METRICS]
+        lines.append(Line((network_name(g.backbone), g.name), tuple(cells), g.backbone, g.method not in UNRANKED))
+    note = (
+        "Lower is better; bold best, underlined second best of the methods that learn one domain after the other. The paper's numbers "
+        "are for other data (NYUv2, ScanNet, VOID; KITTI, Waymo, VKITTI): signs and order can be compared, sizes cannot."
+    )
+    return Table(
+        name="scores",
+        title="Scores",
+        heads=("Network", "Method"),
+        columns=tuple(columns),
+        lines=tuple(lines),
+        note=note,
+    )
+
+
+def stage_table(rows: Sequence[Group], domains: Sequence[str]) -> Table:
+    """MAE on each domain when it was learned and after the last stage."""
+    columns = [Column(when, d, "mm", 1) for d in domains for when in ("learned", "at the end")][:-1]
+    lines = []
+    for g in rows:
+        found = [g.matrix(seed, "mae").values for seed in g.documents]
+        cells = [Value.of([a[k, j] for a in found]) for j in range(len(domains)) for k in (j, len(domains) - 1)][:-1]
+        lines.append(Line((network_name(g.backbone), g.name), tuple(cells), g.backbone, g.method not in UNRANKED))
+    return Table(
+        name="stages",
+        title="Error on each domain (MAE)",
+        heads=("Network", "Method"),
+        columns=tuple(columns),
+        lines=tuple(lines),
+    )
+
+
+PAIRED = (("forgetting", "mae"), ("performance", "mae"), ("performance", "rmse"), ("spto", "mae"), ("spto", "rmse"))
+
+
+def paired_table(rows: Sequence[Group]) -> Table:
+    """Baseline minus ProtoDepth seed by seed: above zero, ProtoDepth is better."""
+    lines = []
+    for ours in (g for g in rows if g.method == OURS):
+        for other in rows:
+            shared = [s for s in ours.documents if s in other.documents]
+            if other.backbone != ours.backbone or other.method in (OURS, *UNRANKED) or not shared:
+                continue
+            cells: list[Value | str] = []
+            for score, metric in PAIRED:
+                a, b = (dict(zip(g.documents, g.values(score, metric), strict=True)) for g in (other, ours))
+                cells.append(Value.of([a[s] - b[s] for s in shared]))
+            wins = sum(
+                other.values("performance", "mae")[list(other.documents).index(s)]
+                > ours.values("performance", "mae")[list(ours.documents).index(s)]
+                for s in shared
+            )
+            head = (network_name(ours.backbone), f"{other.name} minus {ours.name}")
+            lines.append(Line(head, (*cells, f"{wins} of {len(shared)}"), ours.backbone))
+    columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m), ranked=False) for s, m in PAIRED]
+    return Table(
+        name="paired",
+        title="Paired differences over seeds",
+        heads=("Network", "Difference"),
+        columns=(*columns, Column("better", "performance MAE", "seeds", 0, ranked=False)),
+        lines=tuple(lines),
+        note="Above zero: ProtoDepth has the lower error. Mean and standard deviation of the differences with the same seed.",
+    )
+
+
+def gain_table(rows: Sequence[Group], sequence: str) -> Table:
+    """As the paper: for each network and metric the gain over the best baseline there, then the mean."""
+    own, has_main = [g.row() for g in rows], sequence in ("indoor", "outdoor")
+    lines = []
+    for setting in ("incremental", "agnostic"):
+        said = claims(sequence, setting)
+        cells: list[Value | str] = []
+        for score in SCORES:
+            printed = gain(main_rows(sequence), score, setting).mean if has_main else None
+            cells.append(Value(_finite(gain(own, score, setting).mean), None, printed and round(printed, 2)))
+        text = ", ".join(f"{SCORE_NAMES[s]} {said[s]:g} %" for s in SCORES if s in said)
+        lines.append(Line((display_name(OURS, setting),), (*cells, text or "–")))
+    return Table(
+        name="gain",
+        title="Gain over the best baseline",
+        heads=("Method",),
+        columns=(
+            *(Column(SCORE_NAMES[s], "", "%", 2, ranked=False) for s in SCORES),
+            Column("the paper's text", ranked=False),
+        ),
+        lines=tuple(lines),
+        note="Mean over networks and metrics of 100 (best baseline − ours) / best baseline, the best baseline of each cell. In brackets: "
+        "computed from the paper's printed tables (its text exchanges two of the indoor numbers).",
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def cost_table(rows: Sequence[Group]) -> Table:
+    lines = []
+    for g in rows:
+        if g.method == OURS and g.setting == "agnostic":
+            continue  # the same training
+        documents = list(g.documents.values())
+        seconds = [sum(d["training_seconds"][g.method]) for d in documents if not d["about"].get("resumed")]
+        extra = documents[0]["extra_parameters"][g.method]
+        accuracy = [d["selection_accuracy"] for d in documents if d.get("selection_accuracy") is not None]
+        cells = (
+            Value.of(seconds),
+            Value(documents[0]["parameters"] / 1e6),
+            Value(extra / 1e6),
+            Value(100 * extra / documents[0]["parameters"]),
+            Value(documents[0]["extra_bytes"][g.method] / 1e6),
+            Value.of([100 * a for a in accuracy]),
+        )
+        lines.append(Line((network_name(g.backbone), display_name(g.method)), cells, g.backbone))
+    columns = (
+        Column("training", "", "s", 1, ranked=False),
+        Column("network", "parameters", "M", 3, ranked=False),
+        Column("extra", "parameters", "M", 3, ranked=False),
+        Column("extra", "parameters", "% of network", 1, ranked=False),
+        Column("extra memory", "", "MB", 2, ranked=False),
+        Column("domain chosen rightly", "", "%", 1, ranked=False),
+    )
+    return Table(
+        name="costs",
+        title="Costs",
+        heads=("Network", "Method"),
+        columns=columns,
+        lines=tuple(lines),
+        note="Training: all later domains, with the method's own extra work; seeds that were interrupted and resumed are left out. Extra: "
+        "what is kept between domains beyond the network, for all later domains together.",
+    )
+
+
+def findings(rows: Sequence[Group], sequence: str) -> list[str]:
+    """What the numbers say, in sentences, for or against the paper."""
+    own = [g.row() for g in rows]
+    lines = []
+    zero = [g for g in rows if g.method == OURS and g.setting == "incremental"]
+    if zero:
+        worst = max(abs(v) for g in zero for m in METRICS for v in g.values("forgetting", m))
+        lines.append(
+            f"ProtoDepth's forgetting with the domain given: at most {worst:.6f} % in any network, metric and seed."
+        )
+    baselines = sorted({display_name(g.method) for g in rows if g.method != OURS})
+    if baselines:
+        lines.append(
+            f"Same numbers with and without the domain's name (checked for every entry): {', '.join(baselines)}."
+        )
+    found = gain(own, "forgetting", "agnostic")
+    if found.cells:
+        verdict = "less" if found.mean > 50 else "not less"
+        lines.append(
+            f"ProtoDepth-A's forgetting is {found.mean:.1f} % below the best baseline's on average (over {len(found.cells)} cells of network "
+            f"and metric): {verdict} than half of it."
+        )
+    if found.undefined:
+        cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in found.undefined)
+        lines.append(
+            f"The best baseline forgets nothing (at or below 0 %) in {cells}: these cells are not in that mean."
+        )
+    lines += [
+        _winner(rows, b, s)
+        for b in dict.fromkeys(g.backbone for g in rows)
+        for s in ("performance", "spto", AT_THE_END)
+    ]
+    wins = [f"{network_name(b)} {SCORE_NAMES[s]} {METRIC_NAMES[m]} ({d:+.2f} %)" for b, s, m, d in agnostic_wins(own)]
+    lines.append("ProtoDepth-A beats ProtoDepth in: " + (", ".join(wins) if wins else "no cell") + ".")
+    if sequence in ("indoor", "outdoor"):
+        paper = [
+            f"{network_name(b)} {SCORE_NAMES[s]} {METRIC_NAMES[m]}" for b, s, m, _ in agnostic_wins(main_rows(sequence))
+        ]
+        lines.append("In the paper it does in: " + (", ".join(paper) if paper else "no cell") + ".")
+    return [line for line in lines if line]
+
+
+AT_THE_END = "mean of all domains at the end"
+
+
+def _at_the_end(group: Group) -> list[float]:
+    """What a user has after the last domain, for each seed: the S of SPTO, of which the harmonic mean takes only one half."""
+    return [float(group.matrix(seed, "mae").values[-1].mean()) for seed in group.documents]
+
+
+def _winner(rows: Sequence[Group], backbone: str, score: str) -> str:
+    """Which sequential method has the lowest MAE, and where ProtoDepth stands."""
+    ranked = [g for g in rows if g.backbone == backbone and g.method not in UNRANKED]
+    told = [g for g in ranked if g.method == OURS and g.setting == "incremental"]
+    if len(ranked) < 3 or not told:
+        return ""
+    means = {g.name: float(np.mean(_at_the_end(g) if score == AT_THE_END else g.values(score, "mae"))) for g in ranked}
+    lowest, ours = min(means.values()), means[told[0].name]
+    best = " and ".join(name for name, mean in means.items() if mean == lowest)
+    place = 1 + sum(mean < ours for mean in means.values())
+    return (
+        f"{network_name(backbone)}, {SCORE_NAMES.get(score, score)} (MAE): best is {best} with {lowest:.1f} mm; ProtoDepth is number {place} "
+        f"of {len(means)} with {ours:.1f} mm."
+    )
+
+
+def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) -> dict[str, Any]:
+    rows, (sequence,) = groups(finished), experiment.sequences
+    if not rows:
+        return {}
+    domains = next(iter(rows[0].documents.values()))["domains"]
+    return {
+        "tables": [
+            score_table(rows, sequence, paper=paper),
+            gain_table(rows, sequence),
+            stage_table(rows, domains),
+            paired_table(rows),
+            cost_table(rows),
+        ],
+        "findings": findings(rows, sequence),
+    }

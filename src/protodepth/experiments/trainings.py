@@ -1,0 +1,190 @@
+"""Cells that train, a base or a method on a sequence, and how other cells load what was trained."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from protodepth import config
+from protodepth.backbones.base import Backbone, count_parameters
+from protodepth.backbones.fusionnet import FusionNet
+from protodepth.data.arguments import open_domain
+from protodepth.data.augment import AugmentConfig
+from protodepth.data.frame import Domain, FrameDataset
+from protodepth.errors import DataError
+from protodepth.experiments.cells import Cell, Store
+from protodepth.experiments.jobs import Job
+from protodepth.methods.base import Method
+from protodepth.methods.statistics import describe
+from protodepth.metrics import METRICS
+from protodepth.model import ProtoDepth
+from protodepth.report.results import about_run, results_document
+from protodepth.storage import files
+from protodepth.training.fit import Progress, fit
+from protodepth.training.recipes import BaseRecipe, SequenceRecipe
+from protodepth.training.runs import build_method, open_domains, train_base, train_scaffnet
+from protodepth.training.sequence import SequenceResult, run_sequence
+from protodepth.types import BatchPrediction
+
+# what methods keep to learn further and do not need to predict: a stored stage is there to be looked at
+FOR_TRAINING = ("fisher.", "anchor.", "auxiliary_", "teacher.", "buffer.", "describer.", "features.")
+
+
+def base_folder(store: Store, base: Cell) -> Path:
+    return Path(base.where) if base.where else store.place(base) / "model"
+
+
+def run_base(job: Job) -> dict[str, Any]:
+    """Train a base network, or take note of a given one."""
+    folder, settings = base_folder(job.store, job.cell), job.cell.settings
+    started = time.monotonic()
+    if "given" not in settings and not (folder / "config.json").exists():
+        recipe = config.from_dict(BaseRecipe, settings["recipe"], "recipe of a base")
+
+        def prepare(network: Backbone) -> None:
+            if isinstance(network, FusionNet):
+                prepare_scaffold(job, network, recipe)
+
+        with job.reporter.bar(job.cell.title, recipe.schedule.steps) as advance:
+            model = train_base(
+                recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare, device=job.store.device
+            )
+        model.save_pretrained(folder, notes=settings)
+        shutil.rmtree(job.place / "state", ignore_errors=True)
+    model = ProtoDepth.from_pretrained(folder)
+    about = {"parameters": count_parameters(model.backbone), "domains": list(model.domains)}
+    return {**about, "seconds": time.monotonic() - started}
+
+
+def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
+    """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after.  A resumed cell finds it trained."""
+    kept, about = job.place / "scaffnet.safetensors", job.place / "scaffnet.json"
+    if about.exists():
+        stored = files.read_tensors(kept, files.read_json(about)["sha256"])
+        files.load_state(network.scaffnet, stored, kept)
+        network.scaffnet.eval().requires_grad_(False)
+        return
+    schedule = replace(
+        recipe.schedule,
+        steps=max(1, recipe.schedule.steps // 2),
+        batch_size=4,
+        rate=2e-3,
+        augment=AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6)),
+    )
+    domain = open_domain(job.cell.settings["scaffold"])
+    with job.reporter.bar(f"{job.cell.title}: ScaffNet", schedule.steps) as advance:
+        train_scaffnet(network.scaffnet, domain, schedule, seed=recipe.seed, log=job.log(advance))
+    files.write_json(about, {"sha256": files.write_tensors(kept, network.scaffnet.state_dict())})
+
+
+def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
+    """The base of a training, with D_1's descriptor and no other domain's."""
+    model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base"))).to(store.device)
+    for name in model.domains:
+        if name != domains[0].name:
+            model.delete_domain(name)
+    if domains[0].name not in model.domains:
+        describe(model, domains[0].name, domains[0].train, domains[0].val)
+    return model
+
+
+def run_training(job: Job) -> dict[str, Any]:
+    """A method on a sequence: its results, and its state after every stage for those who want to look again."""
+    recipe, name = sequence_recipe(job.cell), job.cell.settings["method"]
+    domains = open_domains(recipe)
+    method = build_method(name, load_start(job.store, job.cell, domains), recipe)
+    schedule = replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
+    stages: dict[str, str] = {}
+    resumed = (job.place / "state").exists()
+    with job.reporter.bar(job.cell.title, schedule.steps * method.trainings(len(domains) - 1)) as advance:
+        log = job.log(advance)
+
+        def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+            place = job.place / "state" / f"{learner.name}-{domain.name}"
+            return fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
+
+        def keep(domain: Domain) -> None:
+            tensors = {k: t for k, t in method.state().items() if not k.startswith(FOR_TRAINING)}
+            stages[domain.name] = files.write_tensors(_stage_file(job.place, domain.name), tensors)
+
+        after_each_domain(method, keep)
+        result = run_sequence(
+            method,
+            domains,
+            fit_domain,
+            curve_every=recipe.curve_every,
+            split=job.cell.settings["split"],
+            folder=job.place / "state",
+        )
+    check_settings_agree(result)
+    about = about_run("", recipe.seed, resumed=resumed, threads=torch.get_num_threads())
+    document = results_document([result], seconds=sum(result.seconds), about=about)
+    document |= {
+        "stages": stages,
+        "record": result.record,
+        "parameters": count_parameters(method.backbone),
+        "overhead": method.model.overhead().percent if name == "protodepth" else {},
+    }
+    shutil.rmtree(job.place / "state", ignore_errors=True)
+    return document
+
+
+def after_each_domain(method: Method, keep: Callable[[Domain], None]) -> None:
+    """Call ``keep`` when a method has ended a domain: only then its state is whole (Fisher, buffer, statistics)."""
+    end = method.end_domain
+
+    def end_domain(domain: Domain) -> None:
+        end(domain)
+        keep(domain)
+
+    method.end_domain = end_domain  # type: ignore[method-assign]
+
+
+def sequence_recipe(cell: Cell) -> SequenceRecipe:
+    return config.from_dict(SequenceRecipe, cell.settings["recipe"], "recipe of a sequence")
+
+
+def _stage_file(place: Path, domain: str) -> Path:
+    return place / "stages" / f"{domain}.safetensors"
+
+
+def check_settings_agree(result: SequenceResult) -> None:
+    """A method with one network has the same numbers whether it is told the domain or not."""
+    if result.method == "protodepth":
+        return
+    for metric in METRICS:
+        told, not_told = result.incremental.matrices[metric].values, result.agnostic.matrices[metric].values
+        if not np.array_equal(told, not_told, equal_nan=True):
+            raise DataError(
+                f"{result.method} gave other numbers without the domain's name ({metric}): its predict must not depend on it, or be "
+                "deterministic"
+            )
+
+
+def load_stage(store: Store, cell: Cell, domains: list[Domain], name: str) -> Method:
+    """The method of a finished training as it was after the domain ``name``."""
+    method = build_method(cell.settings["method"], load_start(store, cell, domains), sequence_recipe(cell))
+    method.prepare(domains)
+    sha256 = store.result(cell)["stages"][name]
+    method.load_state(files.read_tensors(_stage_file(store.place(cell), name), sha256))
+    method.train(False)
+    return method
+
+
+def plain_prediction(depth: torch.Tensor) -> BatchPrediction:
+    """Depth maps that no network of ours made."""
+    names = ("outside",) * len(depth)
+    return BatchPrediction(depth=depth, domains=names, similarity=None, names=(), descriptor=torch.zeros(len(depth), 1))
+
+
+def open_of(cell: Cell) -> list[Domain]:
+    return open_domains(sequence_recipe(cell))
+
+
+def evenly(data: FrameDataset, most: int) -> list[int]:
+    return sorted({int(i) for i in np.linspace(0, len(data) - 1, min(most, len(data)))})

@@ -1,0 +1,86 @@
+"""The network with its prototypes as constants, in the form that is exported."""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from protodepth.descriptors import sample_descriptor, select, similarity
+from protodepth.errors import ConfigError
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import Values, apply, gather
+from protodepth.types import BASE, Batch, Depth, Float, Int
+
+
+class Graph(nn.Module):
+    """The network with the prototypes of one domain, or of all of them and the choice, as constants."""
+
+    descriptors: Tensor
+
+    def __init__(self, model: ProtoDepth, domain: str | None) -> None:
+        super().__init__()
+        names, descriptors = model.descriptors()
+        if domain is None and not names:
+            domain = self._only(model)
+        self.backbone = deepcopy(model.backbone).cpu()
+        self.scaffolded = hasattr(self.backbone, "encode_scaffolded")
+        self.domain, self.names = domain, names if domain is None else ()
+        if domain is None:
+            rows = torch.arange(len(names), device=descriptors.device)
+            values = gather([model.domain(n) for n in names], rows, model.backbone.latent_specs)
+            self.register_buffer("descriptors", descriptors.detach().cpu().clone())
+        else:
+            values = {} if domain == BASE else model.domain(domain).values()
+        self.layers = tuple(values)
+        for layer, parts in values.items():
+            for part, tensor in parts._asdict().items():
+                self.register_buffer(f"{layer}__{part}", None if tensor is None else tensor.detach().cpu().clone())
+
+    @staticmethod
+    def _only(model: ProtoDepth) -> str:
+        if model.domains:
+            raise ConfigError(f"no domain has a learned descriptor to choose by: give --domain, one of {model.domains}")
+        return BASE
+
+    def values(self, index: Int[Tensor, "b"] | None) -> dict[str, Values]:
+        """The constants of each layer; with ``index`` a row for each sample."""
+        table: dict[str, Values] = {}
+        for layer in self.layers:
+            parts = [getattr(self, f"{layer}__{part}") for part in Values._fields]
+            table[layer] = Values(*(p if index is None or p is None else p[index] for p in parts))
+        return table
+
+    def forward(
+        self, image: Tensor, sparse_depth: Tensor, intrinsics: Tensor, scaffold: Tensor | None = None
+    ) -> Depth | tuple[Depth, Int[Tensor, "b"], Float[Tensor, "b k"]]:
+        net, specs = self.backbone, self.backbone.latent_specs
+        batch = Batch(image=image, sparse_depth=sparse_depth, intrinsics=intrinsics)
+        latents = net.encode(batch) if scaffold is None else net.encode_scaffolded(batch, scaffold)  # type: ignore[operator]
+        if self.domain is not None:
+            return net.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)))
+        s = sample_descriptor(latents.layers[net.bottleneck.name], net.bottleneck.layout)
+        cosines = similarity(s, self.descriptors)
+        index = select(cosines)
+        return net.decode(latents.with_layers(apply(latents.layers, self.values(index), specs))), index, cosines
+
+
+def random_batch(
+    size: tuple[int, int], count: int, depth_range: tuple[float, float], seed: int = 0, share: float = 0.05
+) -> Batch:
+    """Noise as images, a share of the pixels with a depth from the whole range, a camera of ordinary focal length.
+
+    >>> random_batch((16, 24), 2, (0.1, 8.0)).size
+    (16, 24)
+    """
+    random = torch.Generator().manual_seed(seed)
+    height, width = size
+    low, high = depth_range
+    depth = low * (high / low) ** torch.rand(count, 1, height, width, generator=random)
+    shown = torch.rand(count, 1, height, width, generator=random) < share
+    shown[..., height // 2, width // 2] = True
+    K = torch.tensor([[0.9 * width, 0, width / 2], [0, 0.9 * width, height / 2], [0, 0, 1]])
+    return Batch(
+        image=torch.rand(count, 3, height, width, generator=random),
+        sparse_depth=depth * shown,
+        intrinsics=K.expand(count, 3, 3).contiguous(),
+    )

@@ -1,0 +1,241 @@
+"""Frames to complete, wherever they are: one picture, a folder, a video, a recording or any dataset.
+
+A frame that cannot be read becomes a ``Failure`` with its reason, so that one bad file does not stop the others.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protodepth import arrays
+from protodepth.data.files import cameras, images
+from protodepth.data.frame import Frame, FrameDataset
+from protodepth.data.recording.layout import some_of
+from protodepth.errors import ConfigError, DataError, ProtoDepthError
+
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A frame that could not be read, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``total`` frames, read one after the other while they are iterated over; ``notes`` say what was decided on the way."""
+
+    total: int
+    notes: tuple[str, ...]
+    items: Callable[[], Iterator[Frame | Failure]]
+
+    def __iter__(self) -> Iterator[Frame | Failure]:
+        return self.items()
+
+
+def attempt(name: str, read: Callable[[], Frame]) -> Frame | Failure:
+    try:
+        frame = read()
+        arrays.to_batch(frame.image, frame.sparse_depth, frame.intrinsics)  # every check of the arrays, frame by frame
+    except ProtoDepthError as error:
+        return Failure(name, str(error))
+    return frame
+
+
+def find_unit(paths: Sequence[Path], unit: str | None, depth_range: tuple[float, float]) -> tuple[str, str]:
+    """The unit of sparse depth files, and a line that says how it is known."""
+    if unit is not None:
+        images.unit_scale(unit)
+        return unit, f"sparse depth read as {unit}"
+    readable = []
+    for path in paths:
+        try:
+            images.raw_depth(path)
+        except DataError:
+            continue  # reported when the frame's turn comes
+        readable.append(path)
+    if not readable:
+        images.raw_depth(paths[0])  # says why
+    found, why = images.guess_unit(images.summarise(readable), depth_range)
+    return found, f"sparse depth read as {found}: {why}"
+
+
+class Calibration:
+    """K for every frame: numbers, one file, or a folder with a file for each frame."""
+
+    def __init__(self, text: str) -> None:
+        self.table = images.files_by_id(Path(text), cameras.INTRINSICS_SUFFIXES) if Path(text).is_dir() else None
+        self.matrix = cameras.parse_intrinsics(text) if self.table is None else None
+
+    def __call__(self, name: str, size: tuple[int, int]) -> np.ndarray:
+        if self.matrix is not None:
+            K = self.matrix
+        elif self.table is not None and name in self.table:
+            K = cameras.read_intrinsics(self.table[name])
+        else:
+            raise DataError(f"there are no intrinsics for frame {name!r}")
+        fault = cameras.intrinsics_fault(K, size)
+        if fault:
+            raise DataError(f"intrinsics: {fault}  (model.predict in Python takes them as they are)")
+        return K
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maps:
+    """Sparse depth files by frame, with their unit and calibration: what turns a picture into a Frame."""
+
+    files: Mapping[str, Path]
+    unit: str
+    calibration: Calibration
+
+    def frame(self, name: str, picture: np.ndarray) -> Frame:
+        if name not in self.files:
+            raise DataError(f"there is no sparse depth for frame {name!r}")
+        points = images.read_depth(self.files[name], self.unit)
+        if points.shape != picture.shape[:2]:  # said before the intrinsics, which would not fit such a picture either
+            (h, w), (height, width) = points.shape, picture.shape[:2]
+            raise DataError(f"sparse depth is {w}x{h}, the picture {width}x{height}: expected one size")
+        K = self.calibration(name, (picture.shape[0], picture.shape[1]))
+        return Frame(image=picture, sparse_depth=points, intrinsics=K, name=name)
+
+
+def open_files(
+    image: Path, sparse: Path, intrinsics: str, *, unit: str | None, depth_range: tuple[float, float]
+) -> Source:
+    """A picture, a folder of pictures or a video, with a sparse map or a folder of them."""
+    for path in (image, sparse):
+        if not path.exists():
+            raise DataError(f"{path} does not exist")
+    calibration = Calibration(intrinsics)
+    video = image.suffix.lower() in VIDEO_SUFFIXES
+    if sparse.is_dir() != (image.is_dir() or video):
+        raise DataError(
+            f"--image {image} and --sparse {sparse}: give two files, two folders, or a video and a folder of maps"
+        )
+    if not sparse.is_dir():
+        name = image.stem
+        found, why = find_unit([sparse], unit, depth_range)
+        maps = Maps(files={name: sparse}, unit=found, calibration=calibration)
+        return Source(1, (why,), lambda: iter([attempt(name, lambda: maps.frame(name, images.read_image(image)))]))
+    files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
+    if not files:
+        raise DataError(f"{sparse} holds no depth maps: expected <frame>.png (16 bit) or <frame>.npy")
+    found, why = find_unit([files[i] for i in some_of(list(files), 8)], unit, depth_range)
+    maps = Maps(files=files, unit=found, calibration=calibration)
+    return open_video(image, maps, why) if video else open_folder(image, maps, why)
+
+
+def open_folder(folder: Path, maps: Maps, why: str) -> Source:
+    """Pictures and maps belong together by name."""
+    pictures = images.files_by_id(folder, images.IMAGE_SUFFIXES)
+    both = pictures.keys() & maps.files.keys()
+    if not both:
+        raise DataError(
+            f"no picture in {folder} ({len(pictures)} files) has a sparse map of its name ({len(maps.files)} files): "
+            "frame 7.png belongs to 7.png or 7.npy"
+        )
+    lonely = len(maps.files) - len(both)
+    notes = (why, f"{lonely} sparse maps have no picture and are left out") if lonely else (why,)
+
+    def items() -> Iterator[Frame | Failure]:
+        for name, path in pictures.items():
+            yield attempt(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
+
+    return Source(len(pictures), notes, items)
+
+
+def frame_numbers(names: Sequence[str]) -> dict[int, str]:
+    """Which map belongs to which frame of a video: the last number in its name, counted from 0; without numbers their order.
+
+    >>> frame_numbers(["f_0002", "f_0007"])
+    {2: 'f_0002', 7: 'f_0007'}
+    """
+    digits = [re.findall(r"\d+", name) for name in names]
+    numbers = [int(found[-1]) for found in digits if found]
+    return dict(zip(numbers if len(set(numbers)) == len(names) else range(len(names)), names, strict=True))
+
+
+def open_video(path: Path, maps: Maps, why: str) -> Source:
+    """Frames of a video that have a sparse map, in order; the others are passed over."""
+    try:
+        import cv2
+    except ImportError:
+        raise ConfigError("reading a video needs OpenCV: pip install 'protodepth[data]'") from None
+    names = frame_numbers(list(maps.files))
+    capture = cv2.VideoCapture(str(path))
+    count, opened = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), capture.isOpened()
+    capture.release()
+    if not opened:
+        raise DataError(f"{path} cannot be opened as a video: is it complete, and its codec known to OpenCV?")
+    note = f"{path.name}: {count} frames, {len(names)} of them with a sparse map (frames are counted from 0)"
+
+    def items() -> Iterator[Frame | Failure]:
+        left = dict(names)
+        reader = cv2.VideoCapture(str(path))
+        try:
+            number = 0
+            while left and reader.grab():
+                if number in left:
+                    name = left.pop(number)
+                    fine, picture = reader.retrieve()
+                    yield (
+                        attempt(name, lambda: maps.frame(name, np.ascontiguousarray(picture[..., ::-1])))  # noqa: B023
+                        if fine
+                        else Failure(name, f"{path}: frame {number} cannot be decoded")
+                    )
+                number += 1
+            yield from (Failure(name, f"{path} ends before frame {n}") for n, name in left.items())
+        finally:
+            reader.release()
+
+    return Source(len(names), (why, note), items)
+
+
+def open_data(
+    argument: str, *, split: str = "test", unit: str | None = None, depth_range: tuple[float, float] | None = None
+) -> Source:
+    """Every frame of a recording, or one split of another data argument such as ``worlds:street``."""
+    from protodepth.data.arguments import open_domain, parse_argument
+    from protodepth.data.recording.open import Recording
+
+    kind, rest = parse_argument(argument)
+    if kind != "recording":
+        data = open_domain(argument).split(split)
+        return Source(len(data), (), lambda: _dataset(data))
+    given: dict[str, Any] = {"depth_unit": unit} if unit else {}
+    recording = Recording.open(rest, depth_range=depth_range, **given)
+    faults = recording.layout.faults
+
+    def items() -> Iterator[Frame | Failure]:
+        yield from (Failure(name, reason) for name, reason in faults.items())
+        yield from _dataset(recording)
+
+    return Source(len(recording) + len(faults), recording.notes, items)
+
+
+def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:
+    for index in range(len(data)):
+        yield attempt(f"frame {index}", lambda: data[index])  # noqa: B023  called at once
+
+
+def in_batches(source: Source, size: int) -> Iterator[list[Frame] | Failure]:
+    """Consecutive frames of one picture size, at most ``size`` together; failures in their place."""
+    group: list[Frame] = []
+    for item in source:
+        full = len(group) == size
+        if group and (full or isinstance(item, Failure) or item.image.shape[:2] != group[0].image.shape[:2]):
+            yield group
+            group = []
+        if isinstance(item, Failure):
+            yield item
+        else:
+            group.append(item)
+    if group:
+        yield group

@@ -1,0 +1,136 @@
+"""The report of a bench: one HTML file, the same as Markdown and as JSON, and the figures as files."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from protodepth.report import tables
+from protodepth.report.gallery import cloud_data, script_json, uri
+from protodepth.report.results import duration, plain
+from protodepth.report.tables import Table
+from protodepth.storage import files
+
+TITLE = "The paper's experiments"
+STYLE = """
+.scores.bench { min-width: 0; width: auto; }
+.scores.bench td, .scores.bench tbody th { vertical-align: top; }
+.scores.bench tbody td:nth-of-type(4n+1), .scores.bench thead tr:last-child th:nth-child(4n+2) { border-left: 0; }
+.scores.bench tr.start { border-top: 2px solid var(--line); }
+.scores.bench td small { display: block; } .scores.bench th { text-align: left; }
+.scores.bench td.best span { font-weight: 750; } .scores.bench td.second span { text-decoration: underline; }
+.scores.bench td.best, .scores.bench td.second { font-weight: 400; text-decoration: none; }
+.picture img { max-width: 100%; height: auto; image-rendering: auto; }
+.picture svg { max-width: 720px; width: 100%; height: auto; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture: SVG text or PNG bytes."""
+
+    name: str
+    title: str
+    svg: str = ""
+    png: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One experiment: what it is, its tables, figures, what they say, and its numbers for other programs."""
+
+    name: str
+    title: str
+    about: str
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    findings: Sequence[str] = ()
+    missing: Sequence[str] = ()  # what is not there yet, or how to get it
+    data: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def markdown(sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> str:
+    lines = [f"# {title}", "", "Mean ± standard deviation over seeds; in brackets what the paper prints.", ""]
+    for s in sections:
+        lines += [f"## {s.title}", "", s.about, ""]
+        lines += [f"- {text}" for text in (*s.findings, *s.missing)] + [""]
+        lines += [tables.markdown(t) for t in s.tables]
+        lines += [f"![{f.title}](figures/{s.name}/{_file(f)})\n" for f in s.figures]
+    lines += ["## Run", "", *(f"- {k}: {v}" for k, v in about.items())]
+    lines += [f"- computing time of {s.name}: {duration(s.seconds)}" for s in sections]
+    return "\n".join([*lines, ""])
+
+
+def _file(figure: Figure) -> str:
+    return figure.name + (".svg" if figure.svg else ".png")
+
+
+def html(sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> str:
+    """One self-contained page, in the clothes of the run report."""
+    assets = resources.files("protodepth.report.run") / "assets"
+    facts = "".join(
+        f"<tr><th scope='row'>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in about.items()
+    )
+    facts += "".join(
+        f"<tr><th scope='row'>computing time of {escape(s.name)}</th><td>{duration(s.seconds)}</td></tr>"
+        for s in sections
+    )
+    fill = {
+        "title": escape(title),
+        "style": (assets / "report.css").read_text(encoding="utf-8") + STYLE,
+        "script": (assets / "report.js").read_text(encoding="utf-8"),
+        "body": "".join(_section(s) for s in sections),
+        "clouds": "",
+        "data": script_json(cloud_data([])),
+        "facts": f"<table class='facts'><tbody>{facts}</tbody></table>",
+    }
+    return Template((assets / "report.html").read_text(encoding="utf-8")).substitute(fill)
+
+
+def _section(s: Section) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in (*s.findings, *s.missing))
+    body = f"<p>{escape(s.about)}</p>" + (f"<ul>{items}</ul>" if items else "")
+    body += "".join(tables.html(t) for t in s.tables)
+    for f in s.figures:
+        inner = f.svg or f'<img src="{uri(f.png)}" alt="{escape(f.title)}">'
+        body += f'<figure class="picture">{inner}<figcaption>{escape(f.title)}</figcaption></figure>'
+    return f'<section id="{escape(s.name)}"><h2>{escape(s.title)}</h2>{body}</section>'
+
+
+def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> list[Path]:
+    """report.html, report.md, results.json and figures/ into the folder; returns the three paths."""
+    for s in sections:
+        for f in s.figures:
+            files.write_bytes(folder / "figures" / s.name / _file(f), f.svg.encode() if f.svg else f.png)
+    document = {"about": about, "experiments": {s.name: _json(s) for s in sections}}
+    paths = [folder / name for name in ("report.html", "report.md", "results.json")]
+    files.write_bytes(paths[0], html(sections, about, title).encode())
+    files.write_bytes(paths[1], markdown(sections, about, title).encode())
+    files.write_json(paths[2], plain(document))
+    return paths
+
+
+def _json(s: Section) -> dict[str, Any]:
+    return {
+        "title": s.title,
+        "findings": list(s.findings),
+        "missing": list(s.missing),
+        "tables": {t.name: _rows(t) for t in s.tables},
+        "seconds": s.seconds,
+        **s.data,
+    }
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    """Lines as records: the heads by name, the columns as numbers with spread and the paper's value."""
+    names = [f"{c.group} {c.title}".strip() for c in table.columns]
+    names = [n if names.count(n) == 1 else f"{n}, {c.unit}" for n, c in zip(names, table.columns, strict=True)]
+    rows = []
+    for line in table.lines:
+        cells = [c if isinstance(c, str) else asdict(c) for c in line.cells]
+        rows.append({**dict(zip(table.heads, line.heads, strict=True)), **dict(zip(names, cells, strict=True))})
+    return rows

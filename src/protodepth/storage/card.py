@@ -1,0 +1,97 @@
+"""The card (README.md) that ``save_pretrained`` writes into a model's folder."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protodepth.model import ProtoDepth
+
+
+CARD = """---
+library_name: protodepth
+pipeline_tag: depth-estimation
+tags: [depth-completion, continual-learning, protodepth]
+---
+
+# {title}
+
+Depth completion: an image, sparse depth and the camera's intrinsics give dense depth in metres. A frozen `{backbone}` network
+({parameters:,} parameters, depth from {low:g} to {high:g} m) with a small prototype set for each domain it was adapted to
+(ProtoDepth, CVPR 2025).
+
+```python
+from protodepth import ProtoDepth
+model = ProtoDepth.from_pretrained("path/to/this/folder")
+p = model.predict(image, sparse_depth, intrinsics)  # HxWx3 uint8, HxW metres (0 = no point), fx, fy, cx, cy
+p.depth, p.domain
+```
+
+## Domains
+
+{domains}
+{notes}
+Files are safetensors and JSON with checksums; nothing in this folder is executed when it is loaded.
+"""
+
+
+def card(model: "ProtoDepth", notes: Mapping[str, Any], title: str = "ProtoDepth model") -> str:
+    """README.md of a model folder, in Markdown with the hub's front matter."""
+    low, high = model.backbone.depth_range
+    overhead = model.overhead()
+    return CARD.format(
+        title=title,
+        backbone=model.backbone.name,
+        parameters=overhead.backbone,
+        low=low,
+        high=high,
+        domains=_domains(model, overhead.domains),
+        notes=_notes(notes),
+    )
+
+
+def _domains(model: "ProtoDepth", counts: Mapping[str, int]) -> str:
+    if not model.domains:
+        return "None yet: the network as it is. `protodepth adapt` adds one from an unlabelled recording."
+    lines = ["| name | parameters | learned from | how well |", "|---|---:|---|---|"]
+    for name in model.domains:
+        size = "descriptor only (the network itself)" if model.domain(name).base else f"{counts[name]:,}"
+        history = model.history.get(name, {})
+        lines.append(f"| {name} | {size} | {_plain(_source(history))} | {_plain(_verdict(history))} |")
+    return "\n".join(lines)
+
+
+def _source(history: Mapping[str, Any]) -> str:
+    data = history.get("data")
+    known = (
+        [str(data[key]) for key in ("source", "world", "name", "path") if key in data]
+        if isinstance(data, Mapping)
+        else []
+    )
+    text = str(history.get("source") or ": ".join(known) or (data if isinstance(data, str) else "") or "not recorded")
+    return f"{text}, {history['frames']} frames" if "frames" in history else text
+
+
+def _verdict(history: Mapping[str, Any]) -> str:
+    """What ``adapt`` found at sparse points that the network was not shown."""
+    error = history.get("held_out_error_mm")
+    if not isinstance(error, Mapping):
+        return "-"
+    return f"error at hidden sparse points {error.get('before')} -> {error.get('after')} mm"
+
+
+def _notes(notes: Mapping[str, Any]) -> str:
+    lines = [f"- {_plain(str(key))}: {_plain(_short(value))}" for key, value in notes.items()]
+    return "\n## Notes\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _short(value: Any) -> str:
+    """Of a nested table the plain entries; all of it is in config.json."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    return ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, Mapping | list | tuple))
+
+
+def _plain(text: str, most: int = 200) -> str:
+    """Text from elsewhere as one harmless line of Markdown."""
+    text = " ".join(text.split()).replace("|", "/").replace("<", "&lt;").replace("`", "'")
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,162 @@
+"""Models and domains as folders: what ``ProtoDepth.save_*`` and ``load_*`` do on disk."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.posenet import PoseNet
+from protodepth.errors import CheckpointError
+from protodepth.prototypes import DomainPrototypes, PrototypeConfig
+from protodepth.selection import Statistics
+from protodepth.storage import card
+from protodepth.storage import files as stored_files
+
+if TYPE_CHECKING:
+    from protodepth.model import ProtoDepth
+
+BUNDLED = Path(__file__).parents[1] / "weights"
+
+
+def resolve(source: str | Path) -> Path:
+    """The folder of a saved model, or of a bundled one by name."""
+    stored_files.recover(Path(source))
+    if Path(source).is_dir():
+        return Path(source)
+    if str(source) in bundled():
+        return BUNDLED / str(source)
+    known = ", ".join(bundled()) or "(none)"
+    raise CheckpointError(
+        f"no model {str(source)!r}: expected a folder written by save_pretrained, or a bundled name: {known}"
+    )
+
+
+def bundled() -> tuple[str, ...]:
+    return tuple(sorted(p.parent.name for p in BUNDLED.glob("*/config.json")))
+
+
+def fingerprint(model: "ProtoDepth") -> str:
+    about = {"backbone": model.backbone.name, "config": model.backbone.config()}
+    return stored_files.fingerprint(about, model.backbone.state_dict())
+
+
+def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
+    domain = model.domain(name)
+    with stored_files.replacing_folder(folder) as fresh:
+        sha256 = stored_files.write_tensors(fresh / "weights.safetensors", domain.state_dict())
+        files = {"weights.safetensors": sha256}
+        if name in model.statistics:  # apart from the weights: a folder without them is complete
+            tensors = model.statistics[name].tensors()
+            files["statistics.safetensors"] = stored_files.write_tensors(fresh / "statistics.safetensors", tensors)
+        meta = {
+            "kind": "domain",
+            "format_version": stored_files.FORMAT_VERSION,
+            "name": name,
+            "base": domain.base,
+            "config": dataclasses.asdict(domain.config),
+            "latents": [dataclasses.asdict(s) for s in model.backbone.latent_specs],
+            "backbone": model.backbone.name,
+            "backbone_sha256": model.fingerprint(),
+            "sha256": files,
+            "history": model.history.get(name, {}),
+        }
+        stored_files.write_json(fresh / "meta.json", meta)
+
+
+def read_domain(
+    model: "ProtoDepth", folder: Path, name: str | None
+) -> tuple[str, DomainPrototypes, dict[str, Any], Statistics | None]:
+    """Name, prototypes, history and statistics of a saved domain, after all checks that it fits the model."""
+    stored_files.recover(folder)
+    meta = stored_files.read_json(folder / "meta.json")
+    stored_files.check_format(meta, "domain", folder)
+    ours, theirs = model.fingerprint(), str(meta.get("backbone_sha256"))
+    if ours != theirs:
+        raise CheckpointError(
+            f"domain {meta.get('name')!r} in {folder} was learned on another network ({meta.get('backbone')}, sha256 {theirs[:12]}); "
+            f"this model is {model.backbone.name}, {ours[:12]}: load it into the model it was adapted from"
+        )
+    with _complete(folder / "meta.json"):
+        name = name or "".join(meta["name"])  # a name that is no text is an error here
+        sha256, history = dict(meta["sha256"]), dict(meta["history"])
+        domain = model.new_domain(_prototype_config(meta["config"]), base=bool(meta["base"]))
+        tensors = stored_files.read_tensors(folder / "weights.safetensors", sha256["weights.safetensors"])
+    stored_files.load_state(domain, tensors, folder)
+    statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
+    return name, domain, history, statistics
+
+
+def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> Statistics | None:
+    if sha256 is None:
+        return None
+    file = folder / "statistics.safetensors"
+    try:
+        return Statistics.from_tensors(stored_files.read_tensors(file, sha256), model.backbone.bottleneck.channels)
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{file} does not fit this network ({error}): copy the folder again") from None
+
+
+def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None:
+    with stored_files.replacing_folder(folder) as fresh:
+        sha256 = {}
+        for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
+            if part is not None:
+                sha256[file] = stored_files.write_tensors(fresh / file, part.state_dict())
+        for name in model.domains:
+            save_domain(model, name, fresh / "domains" / name)
+        meta = {
+            "kind": "model",
+            "format_version": stored_files.FORMAT_VERSION,
+            "backbone": model.backbone.name,
+            "backbone_config": model.backbone.config(),
+            "pose_config": model.pose.config() if isinstance(model.pose, PoseNet) else None,
+            "prototypes": dataclasses.asdict(model.config),
+            "domains": list(model.domains),
+            "sha256": sha256,
+            "notes": notes,
+        }
+        stored_files.write_bytes(fresh / "README.md", card.card(model, notes).encode())
+        stored_files.write_json(fresh / "config.json", meta)
+
+
+def read_model(
+    folder: Path, backbone: Backbone | None
+) -> tuple[Backbone, PrototypeConfig, nn.Module | None, list[str]]:
+    """Backbone, default prototype configuration, pose network and names of the domains of a saved model."""
+    meta = stored_files.read_json(folder / "config.json")
+    stored_files.check_format(meta, "model", folder)
+    if backbone is None and meta.get("backbone") == "hooked":
+        raise CheckpointError(
+            f"{folder} holds a network of your own that was wrapped: give from_pretrained(folder, backbone=wrap(module, taps, call))"
+        )
+    with _complete(folder / "config.json"):
+        network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])
+        config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
+        pose = PoseNet(**meta["pose_config"]) if meta.get("pose_config") else None
+        names = [str(name) for name in meta["domains"]]
+        parts = [("backbone.safetensors", network), *([("pose.safetensors", pose)] if pose else [])]
+        tensors = [stored_files.read_tensors(folder / file, sha256[file]) for file, _ in parts]
+    for (file, part), state in zip(parts, tensors, strict=True):
+        stored_files.load_state(part, state, folder / file)
+    return network, config, pose, names
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[None]:
+    """What is missing or of the wrong kind in a description is one clear error."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CheckpointError(
+            f"{path} is incomplete, damaged or of another version ({reason}): copy the folder again"
+        ) from None
+
+
+def _prototype_config(values: dict[str, Any]) -> PrototypeConfig:
+    layers = values["layers"]
+    return PrototypeConfig(**{**values, "layers": None if layers is None else tuple(layers)})

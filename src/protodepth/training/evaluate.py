@@ -1,0 +1,78 @@
+"""Judging: errors of a predictor on the frames of one domain."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from protodepth import distributed
+from protodepth.data.batches import collate, groups
+from protodepth.data.faults import Faults, readable
+from protodepth.data.frame import EvalRules, Frame, FrameDataset
+from protodepth.errors import DataError
+from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
+from protodepth.types import Batch, BatchPrediction
+
+Predict = Callable[[Batch], BatchPrediction]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Errors of one predictor on one dataset: the mean, and every image's own."""
+
+    mean: dict[str, float]
+    images: list[dict[str, Any]]  # name, points, valid, mae, rmse, imae, irmse, domain, similarity
+    bad_frames: dict[str, str] = field(default_factory=dict)  # left out because they could not be read
+
+    @property
+    def chosen(self) -> list[str]:
+        return [str(row["domain"]) for row in self.images]
+
+
+def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:
+    """Per-image errors, then their mean.  Frames must have ground truth.
+
+    Several processes (see ``distributed``) each take some blocks of frames, and all get the errors of all frames in their order.
+    """
+    faults, rows = Faults(len(data)), {}
+    for block in own_blocks(len(data), batch_size):
+        rows[block.start] = [
+            row
+            for frames in groups(readable(data, faults, block), batch_size)
+            for row in image_errors(frames, predict(collate(frames)), rules)
+        ]
+    for found in distributed.gather((rows, faults.found)):
+        rows |= found[0]
+        faults.merge(found[1])
+    images = [row for start in sorted(rows) for row in rows[start]]
+    if not images:
+        raise DataError("there are no frames to evaluate")
+    return Evaluation(mean_errors(images), images, faults.found)
+
+
+def own_blocks(count: int, batch_size: int) -> list[range]:
+    """The frames that this process evaluates: blocks of a batch, so that frames meet in the same batches as in one process."""
+    rank, world = distributed.rank(), distributed.world()
+    if world == 1:
+        return [range(count)]
+    size = min(batch_size, max(1, -(-count // world)))  # few frames: smaller blocks rather than idle processes
+    blocks = [range(first, min(first + size, count)) for first in range(0, count, size)]
+    return blocks[rank::world]
+
+
+def image_errors(frames: list[Frame], out: BatchPrediction, rules: EvalRules) -> Iterator[dict[str, Any]]:
+    """A row for each image: its errors, and what was chosen for it."""
+    caps = {"min_depth": rules.min_depth, "max_depth": rules.max_depth}
+    depth = out.depth[:, 0].cpu().numpy()
+    for n, frame in enumerate(frames):
+        if frame.ground_truth is None:
+            raise DataError(f"frame {frame.name or n} has no ground truth: it cannot be evaluated")
+        yield {
+            "name": frame.name,
+            "points": int((frame.sparse_depth > 0).sum()),
+            "valid": int(counts(evaluation_crop(frame.ground_truth, rules.crop), **caps).sum()),
+            **depth_errors(depth[n], frame.ground_truth, crop=rules.crop, **caps),
+            "domain": out.domains[n],
+            "similarity": {}
+            if out.similarity is None
+            else dict(zip(out.names, out.similarity[n].tolist(), strict=True)),
+        }

@@ -1,0 +1,340 @@
+"""fit(): the one training loop.  Resumable at any step, and a step that goes wrong never reaches the weights.
+
+Several processes (see ``distributed``) run the same loop: each computes the loss of its rows, and before the optimiser steps all have the
+gradient of the whole batch.
+"""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import nn
+
+from protodepth import distributed
+from protodepth.data.augment import AugmentConfig, augment, crop, generator
+from protodepth.data.batches import training_batches
+from protodepth.data.frame import Domain
+from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
+from protodepth.methods.base import Method, Step
+from protodepth.training.state import TrainingState
+from protodepth.types import Batch, LossTerms, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long, how fast, with what."""
+
+    steps: int = 500
+    batch_size: int = 2  # of all processes together
+    rate: float = 1e-3
+    pose_rate: float = 1e-3
+    decay: Literal["cosine", "constant", "steps"] = "cosine"
+    milestones: tuple[tuple[float, float], ...] = ()  # decay="steps": (share of the steps, factor) from that share on
+    clip: float | None = 1.0  # largest gradient norm of each group of parameters; None or inf: no limit
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    workers: int = 0
+    save_every: int = 200
+    # Below, None is the plain way and is not written down: recipes and bench folders from before these settings stay the same.
+    precision: Literal["float32", "bfloat16", "float16"] | None = (
+        None  # of the networks; losses and weights are float32
+    )
+    channels_last: bool | None = None  # layout of the network's weights and images
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
+            raise ConfigError(
+                f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"
+            )
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """The type that networks compute in, if it is not float32."""
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(self.precision or "")
+
+    def factor(self, step: int) -> float:
+        """Multiplier of the learning rates at a step."""
+        share = step / self.steps
+        if self.decay == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+        if self.decay == "steps":
+            return next((f for start, f in reversed(self.milestones) if share >= start), 1.0)
+        return 1.0
+
+
+class Log(Protocol):
+    """Receives one record for each step: method, domain, every loss term, their total, the rate."""
+
+    def __call__(self, step: int, record: dict[str, Any]) -> None: ...
+
+
+def silent(step: int, record: dict[str, Any]) -> None:
+    """A log that keeps nothing."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run of ``fit`` reports when it is done."""
+
+    steps: int = 0
+    skipped: int = 0
+    bad_frames: dict[str, str] = field(default_factory=dict)  # left out because they could not be read
+    seconds: float = 0.0
+    terms: dict[str, float] = field(default_factory=dict)  # of the last step
+
+
+MAX_BAD_STEPS = 10
+
+
+class StopTraining(Exception):
+    """Raised by ``each_step`` to end a run of ``fit`` early; what was learned so far stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """Who learns and with what: a step changes the method's weights, the optimiser and the scaler, and nothing else."""
+
+    method: Method
+    optimiser: torch.optim.Optimizer
+    schedule: Schedule
+    seed: int
+    # float16 gradients underflow, so that the loss is scaled; for other precisions this does nothing
+    scaler: torch.amp.GradScaler = field(default_factory=lambda: torch.amp.GradScaler("cpu", enabled=False))
+
+    @classmethod
+    def of(cls, method: Method, schedule: Schedule, seed: int) -> "Learner":
+        """A method in training mode with a fresh optimiser."""
+        method.train(True)
+        optimiser = build_optimiser(method, schedule)
+        device = optimiser.param_groups[0]["params"][0].device
+        if schedule.precision == "float16" and device.type != "cuda":
+            raise ConfigError("precision float16 needs a GPU (--device cuda): use bfloat16 or float32 here")
+        if schedule.channels_last:
+            check_layout(method.backbone, device)
+            method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        scaler = torch.amp.GradScaler(device.type, enabled=schedule.precision == "float16")
+        return cls(method, optimiser, schedule, seed, scaler)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for group in self.optimiser.param_groups for p in group["params"]]
+
+    @property
+    def device(self) -> torch.device:
+        return self.parameters[0].device
+
+    def loss(self, batch: Batch, view: View) -> LossTerms:
+        """The method's terms; its networks compute in the schedule's precision."""
+        if self.schedule.channels_last:
+            image = view.batch.image.contiguous(memory_format=torch.channels_last)
+            view = replace(view, batch=replace(view.batch, image=image))
+        half = self.schedule.half
+        with torch.autocast(self.device.type, half) if half is not None else nullcontext():
+            return self.method.loss(batch, view)
+
+
+def check_layout(network: nn.Module, device: torch.device) -> None:
+    """Refuse channels_last where it would destroy memory: oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions."""
+    narrow = [
+        name
+        for name, m in network.named_modules()
+        if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.stride != (1, 1) and m.in_channels < 16
+        if m.weight.requires_grad
+    ]
+    if narrow and device.type == "cpu":
+        raise ConfigError(
+            f"channels_last on a CPU: the gradient of {narrow[0]}, a 1x1 convolution with a stride and fewer than 16 channels, would write "
+            "outside its memory (oneDNN issue 6035); leave channels_last out for this network, or use a GPU"
+        )
+
+
+def fit(
+    method: Method,
+    domain: Domain,
+    schedule: Schedule,
+    *,
+    seed: int,
+    log: Log = silent,
+    folder: Path | None = None,
+    each_step: Callable[[int], None] | None = None,
+) -> Progress:
+    """Train a method on one domain.
+
+    ``folder`` keeps the state: if one is there from an interrupted run, training goes on from it and ends with the same weights as an
+    uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there) and may raise StopTraining.  Ground truth never comes here.
+    """
+    progress, started = Progress(), time.monotonic()
+    if not method.trains:
+        return progress
+    check_processes(schedule)
+    schedule = replace(schedule, steps=method.budget(schedule.steps))
+    learner = Learner.of(method, schedule, seed)
+    about = {"method": method.name, "domain": domain.name, "seed": seed, "steps": schedule.steps}
+    state = TrainingState(folder, method, learner.optimiser, learner.scaler, about)
+    step = first = state.load()
+    loader = training_batches(
+        domain.train, schedule.batch_size, seed=seed, start=first, domain=domain.name, workers=schedule.workers
+    )
+    bad = 0
+    with whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
+        try:
+            for batch in method.batches(loader, start=first, seed=seed):
+                if step >= schedule.steps:
+                    break
+                terms = train_step(learner, batch, step)
+                bad = 0 if terms is not None else bad + 1
+                progress.skipped += terms is None
+                if bad >= MAX_BAD_STEPS:
+                    raise TrainingDiverged(
+                        f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'"
+                    )
+                step += 1
+                progress.terms = terms or progress.terms
+                rate = schedule.rate * schedule.factor(step - 1)
+                log(step, {"method": method.name, "domain": domain.name, **(terms or {}), "rate": rate})
+                pause()
+                if each_step is not None:
+                    method.train(False)
+                    each_step(step)
+                    method.train(True)
+                if step % schedule.save_every == 0 and step < schedule.steps:
+                    state.save(step)
+        except StopTraining:
+            pass
+        except (KeyboardInterrupt, TrainingDiverged):
+            state.save(step)
+            raise
+        except ProcessLost:
+            state.rescue(step)
+            raise
+        finally:
+            loader.close()
+    for found in distributed.gather(loader.faults.found):
+        loader.faults.merge(found)
+    progress.bad_frames = loader.faults.found
+    state.save(step)  # a finished stage: a resumed sequence loads it instead of learning it again
+    method.train(False)
+    progress.steps, progress.seconds = step - first, time.monotonic() - started
+    return progress
+
+
+def check_processes(schedule: Schedule) -> None:
+    """Every process must have a row of each batch."""
+    if schedule.batch_size < distributed.world():
+        raise ConfigError(
+            f"a batch of {schedule.batch_size} cannot be shared by {distributed.world()} processes: "
+            f"--set schedule.batch_size={distributed.world()}, or fewer processes"
+        )
+
+
+@contextmanager
+def whole_steps() -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM take effect where the yielded function is called: in the middle of a step, weights and step number do not agree.
+
+    Whichever process is told to stop, all stop after the same step.
+    """
+    asked: list[int] = []
+
+    def pause() -> None:
+        if distributed.anyone(bool(asked)):
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
+        yield pause
+        return
+    before = {n: signal.signal(n, lambda number, frame: asked.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield pause
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def train_step(learner: Learner, batch: Step, step: int) -> dict[str, float] | None:
+    """One step; None (and no change of any weight) if the loss or a gradient was not finite."""
+    optimiser, schedule = learner.optimiser, learner.schedule
+    terms = gradients(learner, batch, step)
+    if terms is None:
+        return None
+    learner.scaler.unscale_(optimiser)
+    limit = math.inf if schedule.clip is None else schedule.clip
+    norms = [nn.utils.clip_grad_norm_(group["params"], limit) for group in optimiser.param_groups]
+    finite = all(torch.isfinite(norm) for norm in norms)
+    if finite:
+        for group in optimiser.param_groups:
+            group["lr"] = group["initial_lr"] * schedule.factor(step)
+        learner.scaler.step(optimiser)
+    learner.scaler.update()
+    return terms if finite else None
+
+
+def gradients(learner: Learner, batch: Step, step: int) -> dict[str, float] | None:
+    """Give every parameter the gradient of the whole batch; returns the whole batch's terms, or None if a loss was not finite.
+
+    All talk between the processes is here, before any weight changes: one that is lost leaves the others with whole steps.
+    """
+    terms = own_terms(learner, batch, step)
+    learner.optimiser.zero_grad(set_to_none=True)
+    total = torch.stack(list(terms.values())).sum() if terms else torch.zeros(())
+    finite = bool(torch.isfinite(total))
+    if finite and terms:
+        learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
+    if not distributed.sum_gradients(learner.parameters, finite=finite):
+        return None
+    distributed.average_statistics(learner.method.backbone, learner.method.objective.pose)
+    own = {name: float(t.detach()) for name, t in terms.items()} | {"total": float(total.detach())}
+    return add_records(distributed.gather(own))
+
+
+def own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
+    """The loss terms of this process's rows; over all processes they add up to those of the whole batch."""
+    random, config = generator(learner.seed, step), learner.schedule.augment
+    terms: LossTerms = {}
+    for number, source in enumerate((batch,) if isinstance(batch, Batch) else batch):
+        source = crop(source.without_ground_truth().to(learner.device), config, random, at_most=number > 0)
+        view = augment(source, config, random)
+        if source.share is not None and source.share.count == 0:
+            continue  # a borrowed row: only the random numbers had to be drawn
+        for name, term in learner.loss(source, view).items():
+            term = term if source.share is None else term * source.share.weight
+            terms[name] = terms[name] + term if name in terms else term
+    return terms
+
+
+def add_records(records: list[dict[str, float]]) -> dict[str, float]:
+    """The sum by name; a process may have terms that another has not.
+
+    >>> add_records([{"color": 1.0, "total": 1.0}, {"color": 0.5, "pose": 2.0, "total": 2.5}])
+    {'color': 1.5, 'total': 3.5, 'pose': 2.0}
+    """
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: sum(record[name] for record in records if name in record) for name in names}
+
+
+def build_optimiser(method: Method, schedule: Schedule) -> torch.optim.Adam:
+    """Adam over the method's parameters and, with its own rate, the pose network's."""
+    groups = [(parameters, factor * schedule.rate) for parameters, factor in method.parameter_groups()]
+    pose = method.objective.pose
+    if pose is not None:
+        pose.requires_grad_(True).train()
+        groups.append((list(pose.parameters()), schedule.pose_rate))
+    return torch.optim.Adam([{"params": p, "lr": rate, "initial_lr": rate} for p, rate in groups])
+
+
+class JsonLines:
+    """A log that appends one JSON line a record; readable with any tool."""
+
+    def __init__(self, path: Path, **common: Any) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.common = path, common
+
+    def __call__(self, step: int, record: dict[str, Any]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({**self.common, "step": step, **record}) + "\n")

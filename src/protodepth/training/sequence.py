@@ -1,0 +1,196 @@
+"""Learning domains one after the other: the score matrices a_j^k of a sequence in both settings from one run."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protodepth import distributed
+from protodepth.data.frame import Domain
+from protodepth.methods.base import Method
+from protodepth.metrics import Scores
+from protodepth.storage import files
+from protodepth.training.evaluate import Evaluation, evaluate
+from protodepth.training.fit import Progress
+
+
+@dataclass(slots=True)
+class SequenceResult:
+    """What one method did on a sequence of domains."""
+
+    method: str
+    domains: tuple[str, ...]
+    incremental: Scores
+    agnostic: Scores
+    confusion: np.ndarray | None  # [true, chosen] counts on test frames after the last stage
+    chosen_names: tuple[str, ...]
+    curves: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # stage, step, domain, setting, four errors on val frames
+    seconds: list[float] = field(
+        default_factory=list
+    )  # training time of each stage, with the method's own extra work (auxiliary network, Fisher, buffer)
+    skipped: int = 0
+    extra_parameters: int = 0
+    extra_bytes: int = 0
+    record: dict[str, Any] = field(default_factory=dict)  # what the method says of itself
+
+    @property
+    def selection_accuracy(self) -> float | None:
+        """Share of test frames for which the set of their own domain was chosen."""
+        if self.confusion is None:
+            return None
+        hits = sum(
+            self.confusion[i, self.chosen_names.index(d)] for i, d in enumerate(self.domains) if d in self.chosen_names
+        )
+        return float(hits / self.confusion.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Evaluates a method on every domain of a sequence."""
+
+    method: Method
+    domains: Sequence[Domain]
+    split: str = "test"
+
+    def errors(self, domain: Domain, *, agnostic: bool, split: str | None = None) -> Evaluation:
+        name = None if agnostic else domain.name
+        return evaluate(lambda b: self.method.predict(b, name), domain.split(split or self.split), domain.rules)
+
+    def row(self, *, agnostic: bool) -> list[Evaluation]:
+        return [self.errors(d, agnostic=agnostic) for d in self.domains]
+
+
+FitDomain = Callable[[Method, Domain, Callable[[int], None] | None], Progress]
+
+
+class Curve:
+    """Errors on val frames while a sequence is learned (the paper's first figure): every seen domain, each ``every`` steps.
+
+    With a file the points survive a restart: a resumed run begins with them and measures those after its last saved step again.
+    """
+
+    def __init__(self, judge: Judge, every: int, file: Path | None = None) -> None:
+        self.judge, self.every, self.file = judge, every, file
+        self.seconds = 0.0  # spent on looking, which is not training time
+        self._points: dict[tuple[Any, ...], dict[str, Any]] = {}
+        if file is not None and file.exists():
+            self._add(files.read_json(file)["points"])
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        return list(self._points.values())
+
+    def _add(self, points: Sequence[dict[str, Any]]) -> None:
+        self._points |= {(p["stage"], p["step"], p["domain"], p["setting"]): p for p in points}
+
+    def look(self, stage: int, step: int, seen: Sequence[Domain]) -> None:
+        begun = time.monotonic()
+        self._add(curve_points(self.judge, stage, step, seen))
+        if self.file is not None and distributed.leads():
+            files.write_json(self.file, {"points": self.points})
+        self.seconds += time.monotonic() - begun
+
+    def during(self, stage: int, seen: Sequence[Domain]) -> Callable[[int], None] | None:
+        """What ``fit`` calls after each step of a stage; None if there is no curve."""
+        if not self.every:
+            return None
+        return lambda step: self.look(stage, step, seen) if step % self.every == 0 else None
+
+
+def run_sequence(
+    method: Method,
+    domains: Sequence[Domain],
+    fit: FitDomain,
+    *,
+    pretrained: bool = True,
+    curve_every: int = 0,
+    split: str = "test",
+    report: Callable[[str], None] = lambda text: None,
+    folder: Path | None = None,
+) -> SequenceResult:
+    """Learn the domains in order and judge all of them after each: ``a_j^k`` in both settings.
+
+    ``pretrained``: the model has learned ``domains[0]`` already.  ``curve_every`` > 0 also evaluates every seen domain on val frames each
+    so many steps; ``folder`` keeps these points for a resumed run.
+    """
+    judge = Judge(method=method, domains=domains, split=split)
+    curve = Curve(judge, curve_every, folder / f"curve-{method.name}.json" if folder else None)
+
+    def auxiliary(other: Method, domain: Domain) -> None:
+        fit(other, domain, None)
+
+    incremental: list[list[dict[str, float]]] = []
+    agnostic: list[list[dict[str, float]]] = []
+    last: list[Evaluation] = []
+    seconds, skipped = [], 0
+    bad: dict[str, dict[str, str]] = {}
+    method.prepare(domains)
+    for stage, domain in enumerate(domains):
+        if stage or not pretrained:
+            report(f"{method.name}: learning {domain.name}")
+            if curve_every and method.trains:
+                curve.look(stage, 0, domains[: max(stage, 1)])
+            started, looked = time.monotonic(), curve.seconds
+            method.begin_domain(domain, auxiliary)
+            agree(method)
+            progress = fit(method, domain, curve.during(stage, domains[: stage + 1]))
+            method.end_domain(domain)
+            seconds.append(time.monotonic() - started - (curve.seconds - looked))
+            skipped += progress.skipped
+            bad |= {f"{domain.name} train": progress.bad_frames} if progress.bad_frames else {}
+        else:
+            method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
+        agree(method)
+        report(f"{method.name}: evaluating after {domain.name}")
+        incremental.append([e.mean for e in judge.row(agnostic=False)])
+        last = judge.row(agnostic=True)
+        agnostic.append([e.mean for e in last])
+    bad |= {f"{d.name} {split}": e.bad_frames for d, e in zip(domains, last, strict=True) if e.bad_frames}
+    names = chosen_names(last, domains)
+    return SequenceResult(
+        method=method.name,
+        domains=tuple(d.name for d in domains),
+        incremental=Scores.from_errors(incremental),
+        agnostic=Scores.from_errors(agnostic),
+        confusion=np.array([[e.chosen.count(n) for n in names] for e in last]) if names != ("base",) else None,
+        chosen_names=names,
+        curves=curve.points,
+        seconds=seconds,
+        skipped=skipped,
+        extra_parameters=method.extra_parameters(),
+        extra_bytes=method.extra_bytes(),
+        record=method.record() | ({"bad_frames": bad} if bad else {}),
+    )
+
+
+def agree(method: Method) -> None:
+    """All processes go on with what the first one keeps: Fishers, buffers and statistics are taken by each for itself, and two
+    machines need not round alike."""
+    if distributed.world() > 1:
+        method.load_state(distributed.from_first({name: t.cpu() for name, t in method.state().items()}))
+
+
+def chosen_names(last: Sequence[Evaluation], domains: Sequence[Domain]) -> tuple[str, ...]:
+    """What was chosen at all: domains in their order, then anything else."""
+    found, known = dict.fromkeys(c for e in last for c in e.chosen), [d.name for d in domains]
+    return tuple(n for n in known if n in found) + tuple(n for n in found if n not in known)
+
+
+def curve_points(judge: Judge, stage: int, step: int, seen: Sequence[Domain]) -> list[dict[str, Any]]:
+    """Errors on the val frames of the domains seen so far, in both settings."""
+    return [
+        {
+            "stage": stage,
+            "step": step,
+            "domain": d.name,
+            "setting": setting,
+            **judge.errors(d, agnostic=setting == "agnostic", split="val").mean,
+        }
+        for d in seen
+        for setting in ("incremental", "agnostic")
+    ]

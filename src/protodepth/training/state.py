@@ -1,0 +1,104 @@
+"""What a training needs to go on after it was stopped, in a folder."""
+
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from protodepth import distributed
+from protodepth.errors import CheckpointError
+from protodepth.methods.base import Method, part
+from protodepth.storage import files
+
+logger = logging.getLogger("protodepth")
+
+
+class TrainingState:
+    """The state of one ``fit`` in a folder: method, pose network and optimiser as tensors, the step as JSON; no pickle.
+
+    All processes read it, the first writes it.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        method: Method,
+        optimiser: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler,
+        about: dict[str, Any],
+    ) -> None:
+        self.folder, self.method, self.optimiser, self.scaler, self.about = folder, method, optimiser, scaler, about
+        self.token = distributed.from_first(uuid.uuid4().hex)
+
+    def save(self, step: int) -> None:
+        if self.folder is not None and distributed.leads():
+            self._write(self.folder, step)
+            for mark in self.folder.glob(".rescue-*"):
+                mark.unlink()
+
+    def rescue(self, step: int) -> None:
+        """Save when another process is gone, be it the first: whoever comes first writes, for two at once would remove each other's files."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            os.close(os.open(self.folder / f".rescue-{self.token}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        self._write(self.folder, step)
+        logger.warning("another process of this run is gone: step %d was saved in %s", step, self.folder)
+
+    def _write(self, folder: Path, step: int) -> None:
+        tensors = {f"method.{k}": v for k, v in self.method.state().items()}
+        if self.method.objective.pose is not None:
+            tensors |= {f"pose.{k}": v for k, v in self.method.objective.pose.state_dict().items()}
+        for index, values in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{index}.{k}": torch.as_tensor(v) for k, v in values.items()}
+        # two files, one commit: the JSON names the tensor file by its checksum, so an old pair stays valid until the end
+        name = f"state-{step}.safetensors"
+        sha256 = files.write_tensors(folder / name, tensors)
+        scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
+        meta = {**self.about, "step": step, "file": name, "sha256": sha256, **scaler}
+        files.write_json(folder / "state.json", meta)
+        for old in folder.glob("state-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def load(self) -> int:
+        """Restore and return the step to go on from; 0 if there is nothing."""
+        step = self._read()
+        if len(set(distributed.gather(step))) > 1:
+            raise CheckpointError(
+                f"the processes found different states in {self.folder}: --out must be a folder that all of them see"
+            )
+        distributed.copy_first([p for group in self.optimiser.param_groups for p in group["params"]])
+        return step
+
+    def _read(self) -> int:
+        if self.folder is None or not (self.folder / "state.json").exists():
+            return 0
+        meta = files.read_json(self.folder / "state.json")
+        for key, value in self.about.items():
+            if meta.get(key) != value:
+                raise CheckpointError(
+                    f"{self.folder} holds a run with {key}={meta.get(key)!r}, this one has {value!r}: use another --out, or the same settings"
+                )
+        tensors = files.read_tensors(self.folder / meta["file"], meta["sha256"])
+        self.method.load_state(part(tensors, "method."))
+        if self.method.objective.pose is not None:
+            self.method.objective.pose.load_state_dict(part(tensors, "pose."))
+        self._load_optimiser(part(tensors, "optimiser."))
+        if self.scaler.is_enabled() and "scaler" in meta:
+            self.scaler.load_state_dict(meta["scaler"])
+        return int(meta["step"])
+
+    def _load_optimiser(self, tensors: dict[str, Tensor]) -> None:
+        values: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            index, name = key.split(".", 1)
+            values.setdefault(int(index), {})[name] = tensor
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": values})
