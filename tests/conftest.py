@@ -7,10 +7,12 @@ from pathlib import Path
 
 from jaxtyping import install_import_hook
 
+from helpers import shapes
+
 # The shapes in the annotations are checked while tests run, and free in production.  Modules at the borders (arrays, metrics) check
 # what users give by themselves.
 CHECKED = ("prototypes", "descriptors", "model", "geometry", "losses", "data.augment")
-install_import_hook([f"protodepth.{name}" for name in CHECKED], "shapes.check")
+install_import_hook([f"protodepth.{name}" for name in CHECKED], f"{shapes.__name__}.check")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

@@ -1,14 +1,11 @@
 """The report in a real browser: it draws, it turns, it switches, it asks for nothing, it fits a phone."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-import report_fakes as fakes
-
+from helpers import report_fakes as fakes
 from protodepth.report import run
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

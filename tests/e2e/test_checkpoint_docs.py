@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from documents import commands
+from helpers.documents import commands
 from protodepth.backbones.base import backbones
 from protodepth.cli.main import run
 from protodepth.data.files.images import write_depth, write_image

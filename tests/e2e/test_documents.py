@@ -12,7 +12,7 @@ import pytest
 import tyro
 
 from conftest import tiny_model
-from documents import DOCUMENTS, ROOT, blocks, commands, scripts, spoken
+from helpers.documents import DOCUMENTS, ROOT, blocks, commands, scripts, spoken
 from protodepth.cli.main import COMMANDS, run, split
 from protodepth.data.worlds.worlds import world
 from protodepth.methods.statistics import describe

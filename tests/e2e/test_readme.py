@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import jaxtyping
 import pytest
 
-from documents import blocks, commands
+from helpers.documents import blocks, commands
 from protodepth.cli.main import run
 from protodepth.storage.folders import bundled
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tyro
 
-from documents import lines
+from helpers.documents import lines
 from protodepth import config
 from protodepth.cli.main import COMMANDS, run, split
 from protodepth.data.worlds.worlds import world

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-import two_processes
-from elsewhere import another_device, away, move
 
 from conftest import random_batch
+from helpers import two_processes
+from helpers.elsewhere import another_device, away, move
 from protodepth.data.augment import AugmentConfig, augment, crop, generator
 from protodepth.data.frame import Domain
 from protodepth.losses import Objective, ObjectiveConfig

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import two_processes
-from two_processes import NAMES, THRESHOLD
 
+from helpers import two_processes
+from helpers.two_processes import NAMES, THRESHOLD
 from protodepth import distributed
 from protodepth.data.batches import training_batches
 from protodepth.errors import ConfigError

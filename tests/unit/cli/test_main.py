@@ -1,0 +1,118 @@
+"""The command line: exit codes and one message, whatever happens inside."""
+
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from protodepth.cli import main
+from protodepth.errors import DataError, TrainingDiverged
+
+
+def command(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """A command ``try`` that does one thing."""
+
+    @dataclass(frozen=True)
+    class Try:
+        """A try."""
+
+        number: int = 3
+        """A number."""
+
+        def run(self) -> None:
+            action()
+
+    module = types.ModuleType("protodepth_try")
+    module.Try = Try  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "protodepth_try", module)
+    monkeypatch.setitem(main.COMMANDS, "try", ("protodepth_try", "Try", "a try"))
+
+
+def raises(error: BaseException) -> Callable[[], object]:
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (DataError("frame 3 is black"), 2, "protodepth: frame 3 is black\n"),
+        (TrainingDiverged("not finite"), 2, "protodepth: not finite\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.png"),
+            2,
+            "protodepth: cannot read or write a.png: No such file or directory\n",
+        ),
+        (OSError(28, "No space left on device"), 2, "protodepth: cannot read or write: No space left on device\n"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "protodepth: interrupted; run the same command again (train: with --resume) to go on\n",
+        ),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
+) -> None:
+    command(monkeypatch, raises(error))
+    assert main.run(["try"]) == code
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", message)
+
+
+def test_our_own_faults_are_exit_1_with_what_is_needed_to_mend_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(monkeypatch, raises(ZeroDivisionError("oops")))
+    assert main.run(["try"]) == 1
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in err
+    assert err.endswith("protodepth: internal error: please report the lines above\n")
+
+
+def test_a_command_that_works_is_exit_0(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    command(monkeypatch, lambda: print("done"))
+    assert main.run(["try", "--number", "4"]) == 0
+    assert capsys.readouterr().out == "done\n"
+
+
+@pytest.mark.parametrize("arguments", [["--number", "many"], ["--nubmer", "3"], ["extra"]])
+def test_wrong_options_are_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    ran: list[int] = []
+    command(monkeypatch, lambda: ran.append(1))
+    assert main.run(["try", *arguments]) == 2
+    assert ran == []
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["fly"], ["data", "fly"], ["data"], ["--colour"]])
+def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert main.run(argv) == 2
+    err = capsys.readouterr().err
+    assert "unknown command" in err
+    assert "predict" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert main.run(argv) == 0
+    out = capsys.readouterr().out
+    assert all(name in out and text in out for name, (_, _, text) in main.COMMANDS.items())
+    assert "0 done, 2 bad input, 1 internal error, 130 interrupted" in out
+
+
+def test_the_commands_of_the_first_release_are_there() -> None:
+    assert {"demo", "predict", "train", "evaluate", "report", "doctor"} <= set(main.COMMANDS)
+
+
+def test_two_words_win_over_one() -> None:
+    assert main.split(["data", "check", "x"]) == ("data check", ["x"])
+    assert main.split(["predict", "check"]) == ("predict", ["check"])

@@ -1,0 +1,24 @@
+"""Entries of a dataset are plain, and held-out points are drawn by seed and frame."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from helpers.data_scene import walk
+from helpers.dataset_writers import write_void
+from protodepth.data.arguments import open_domain
+from protodepth.data.entries import withhold
+
+
+def test_json_entries_are_plain(tmp_path: Path) -> None:
+    write_void(tmp_path, walk(3, size=(24, 32)))
+    entry = open_domain(f"void:{tmp_path}", density=500).test.table[0]  # type: ignore[attr-defined]
+    assert json.loads(json.dumps(entry)) == entry
+
+
+def test_the_draw_of_withheld_points_depends_on_seed_and_frame() -> None:
+    depth = np.ones((20, 20), np.float32)
+    assert np.array_equal(withhold(depth, 0.3, seed=1, name="a")[1], withhold(depth, 0.3, seed=1, name="a")[1])
+    assert not np.array_equal(withhold(depth, 0.3, seed=1, name="a")[1], withhold(depth, 0.3, seed=1, name="b")[1])
+    assert not np.array_equal(withhold(depth, 0.3, seed=1, name="a")[1], withhold(depth, 0.3, seed=2, name="a")[1])

@@ -1,0 +1,96 @@
+"""Cells that are done, fail or wait; whose an output folder is."""
+
+import json
+
+import pytest
+
+from helpers.bench_cells import TINY, cell, change
+from protodepth.errors import CheckpointError, DataError
+from protodepth.experiments import (
+    bench,
+)
+from protodepth.experiments.cells import Store, ordered
+from protodepth.progress import Reporter
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    done: list[str] = []
+
+    def run(job):
+        name = job.cell.label["name"]
+        done.append(name)
+        if job.cell.settings.get("fails"):
+            raise DataError(f"{name} is broken")
+        return {"name": name}
+
+    monkeypatch.setitem(bench.WORKERS, "errors", run)
+    return done
+
+
+def test_finished_cells_are_not_repeated(tmp_path, worker):
+    cells, store = ordered([cell("b", needs=(cell("a"),)), cell("c")]), Store(tmp_path)
+    assert bench.work(cells, store, Reporter(quiet=True)) == {}
+    assert worker == ["a", "b", "c"]
+    assert bench.work(cells, store, Reporter(quiet=True)) == {}
+    assert worker == ["a", "b", "c"]
+    assert not list(tmp_path.rglob("lock"))
+
+
+def test_a_cell_that_fails_takes_down_only_what_needs_it(tmp_path, worker):
+    bad = cell("bad", fails=True)
+    failed = bench.work(ordered([cell("x", needs=(bad,)), cell("y")]), Store(tmp_path), Reporter(quiet=True))
+    assert failed == {"bad": "bad is broken", "x": "needs a cell that failed"}
+    assert worker == ["bad", "y"]
+
+
+def test_a_cell_that_another_process_works_on_is_waited_for_and_not_run_twice(tmp_path, worker):
+    store, own = Store(tmp_path), cell("a")
+    other = store.lock_path(own)
+    other.parent.mkdir(parents=True)
+    other.write_text(json.dumps({"pid": 1, "birth": "1", "machine": "elsewhere", "token": "t"}))
+
+    looks_taken = []
+
+    def pause(seconds: float) -> None:  # while we wait, the other machine finishes
+        looks_taken.append(seconds)
+        store.write(own, {"name": "made elsewhere"})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.time, "sleep", pause)
+        assert bench.work([own], store, Reporter(quiet=True), pause=7.0) == {}
+    assert looks_taken == [7.0]
+    assert worker == []
+    assert store.result(own) == {"name": "made elsewhere"}
+
+
+def test_a_folder_with_another_configuration_is_refused_and_names_the_difference(tmp_path):
+    bench.claim(tmp_path / "out", ["indoor"], TINY)
+    bench.claim(
+        tmp_path / "out", ["indoor"], change(seeds=(3,), backbones=("lite",))
+    )  # more rows and seeds are welcome
+    with pytest.raises(CheckpointError, match=r"steps = 2, this command has 3"):
+        bench.claim(tmp_path / "out", ["indoor"], change(steps=3))
+    assert len(bench.requests(tmp_path / "out", "indoor")) == 2
+    bench.claim(tmp_path / "out", ["outdoor"], change(steps=3))  # another experiment may have its own
+    elsewhere = {"mixed": {"any": {"ewc": {"rate": 1e-3}}}}
+    bench.claim(
+        tmp_path / "out", ["indoor"], change(tuned=elsewhere)
+    )  # values for another sequence change nothing here
+    with pytest.raises(CheckpointError, match=r"tuned\.indoor"):
+        bench.claim(tmp_path / "out", ["indoor"], change(tuned={"indoor": elsewhere["mixed"]}))
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("dear reader")
+    with pytest.raises(CheckpointError, match="holds no bench"):
+        bench.claim(tmp_path, ["indoor"], TINY)
+    with pytest.raises(CheckpointError, match="is a file"):
+        bench.claim(tmp_path / "thesis.tex", ["indoor"], TINY)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_requests_come_back_as_they_were(tmp_path):
+    asked = change(seeds=(0, 2), methods=("ewc",), tuned={"indoor": {"lite": {"ewc": {"rate": 1e-3}}}})
+    bench.claim(tmp_path / "out", ["indoor"], asked)
+    assert bench.requests(tmp_path / "out", "indoor") == [asked]

@@ -1,0 +1,45 @@
+"""Keys, order and results of cells."""
+
+import json
+
+import pytest
+
+from helpers.bench_cells import cell
+from protodepth.errors import CheckpointError
+from protodepth.experiments.cells import Cell, Store, digest, ordered
+
+
+def test_a_setting_of_a_needed_cell_changes_the_key_of_the_cell_itself():
+    keys = {cell("b", needs=(cell("a", steps=n),)).key for n in (1, 2)}
+    assert len(keys) == 2
+    assert cell("b", needs=(cell("a", steps=1),)).key in keys
+
+
+def test_the_label_is_for_reading_and_the_variant_is_not_part_of_the_key():
+    plain = Cell(kind="sequence", label={"method": "protodepth", "variant": ""}, settings={"n": 10})
+    named = Cell(kind="sequence", label={"method": "protodepth", "variant": "10/5"}, settings={"n": 10})
+    assert plain.key == named.key
+
+
+def test_the_hash_does_not_depend_on_the_order_of_the_settings():
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+
+
+def test_cells_come_once_and_after_what_they_need():
+    base = cell("base")
+    one, two = cell("one", needs=(base,)), cell("two", needs=(base,))
+    last = cell("last", needs=(two, one))
+    assert [c.label["name"] for c in ordered([last, one, two])] == ["base", "two", "one", "last"]
+
+
+def test_a_result_that_is_not_this_cells_is_refused(tmp_path):
+    store, own = Store(tmp_path), cell("a", steps=1)
+    store.write(own, {"x": 1.5})
+    assert store.result(own) == {"x": 1.5}
+    place = store.place(own) / "result.json"
+    changed = json.loads(place.read_text())
+    changed["identity"]["settings"]["steps"] = 2
+    place.write_text(json.dumps(changed))
+    with pytest.raises(CheckpointError, match="other settings"):
+        store.result(own)

@@ -1,0 +1,77 @@
+"""Scores over seeds, paired differences, gains, costs, findings."""
+
+import numpy as np
+import pytest
+
+from helpers.bench_cells import document, row_cell
+from protodepth.experiments import (
+    main_tables,
+    scores,
+)
+from protodepth.report.tables import Table, Value
+
+
+@pytest.fixture
+def rows() -> list[scores.Group]:
+    """Two seeds.  Baseline: D_1 10 -> 15 and 10 -> 13, D_2 8 and 6; ours: 10, 10 and 6, 6; without the name 10 -> 11."""
+    finished = [
+        (row_cell("finetune", 0), document("finetune", [[10, 99], [15, 8]])),
+        (row_cell("finetune", 1), document("finetune", [[10, 99], [13, 6]])),
+        (row_cell("protodepth", 0), document("protodepth", [[10, 99], [10, 6]], [[10, 99], [11, 6]])),
+        (row_cell("protodepth", 1), document("protodepth", [[10, 99], [10, 6]], [[10, 99], [11, 6]])),
+    ]
+    return scores.groups(finished)
+
+
+def find(table: Table, *heads: str) -> dict[str, Value | str]:
+    (line,) = (line for line in table.lines if line.heads[-len(heads) :] == heads)
+    names = [f"{c.group} {c.title}".strip() for c in table.columns]
+    return dict(zip(names, line.cells, strict=True))
+
+
+def test_scores_are_mean_and_spread_over_seeds_beside_the_printed_numbers(rows):
+    table = main_tables.score_table(rows, "indoor", paper=True)
+    fine = find(table, "Finetuned")["Forgetting MAE"]
+    assert fine.mean == pytest.approx(40.0)  # 50 % and 30 %
+    assert fine.spread == pytest.approx(np.std([50, 30], ddof=1))
+    assert fine.paper == 16.08
+    ours = find(table, "ProtoDepth")["Average performance MAE"]
+    assert (ours.mean, ours.spread, ours.paper) == (pytest.approx(26 / 3), 0.0, 52.497)
+    assert find(table, "ProtoDepth-A")["Forgetting MAE"].mean == pytest.approx(10.0)
+
+
+def test_paired_differences_use_the_same_seed(rows):
+    table = main_tables.paired_table(rows)
+    cells = find(table, "Finetuned minus ProtoDepth")
+    assert cells["Forgetting MAE"].mean == pytest.approx(40.0)
+    assert cells["Average performance MAE"].mean == pytest.approx(((33 - 26) / 3 + (29 - 26) / 3) / 2)
+    assert cells["performance MAE better"] == "2 of 2"
+    assert find(table, "Finetuned minus ProtoDepth-A")["Forgetting MAE"].mean == pytest.approx(30.0)
+
+
+def test_the_gain_is_that_of_the_paper_when_the_papers_rows_are_put_in(rows):
+    table = main_tables.gain_table(rows, "indoor")
+    cells = find(table, "ProtoDepth-A")
+    assert cells["Forgetting"].mean == pytest.approx(75.0)  # 10 instead of 40
+    assert cells["Forgetting"].paper == 52.22
+    assert "52.22" in cells["the paper's text"]
+
+
+def test_findings_say_zero_forgetting_and_where_agnostic_wins(rows):
+    text = " ".join(main_tables.findings(rows, "indoor"))
+    assert "at most 0.000000 %" in text
+    assert "75.0 % below the best baseline's on average (over 4 cells of network and metric): less than half" in text
+    assert "ProtoDepth-A beats ProtoDepth in: no cell." in text
+    assert "In the paper it does in: VOICED" in text
+    at_the_end = (
+        "KBNet, mean of all domains at the end (MAE): best is ProtoDepth with 8.0 mm; ProtoDepth is number 1 of 3"
+    )
+    assert at_the_end in text  # ours (10 + 6) / 2, without the name 8.5; the baseline 11.5 and 9.5
+
+
+def test_costs_leave_out_the_times_of_resumed_runs(rows):
+    rows[0].documents[0]["about"] = {"resumed": True}
+    rows[0].documents[0]["training_seconds"] = {"finetune": [100.0]}
+    cells = find(main_tables.cost_table(rows), "Finetuned")
+    assert cells["training"].mean == 2.0
+    assert cells["parameters extra"].mean == pytest.approx(5.0)  # the last of two columns of that name: per cent

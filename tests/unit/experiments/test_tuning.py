@@ -1,0 +1,92 @@
+"""Equal trials for every method, judged on val frames."""
+
+import json
+
+import pytest
+
+from helpers.bench_cells import change, document
+from protodepth.errors import ConfigError, UnknownNameError
+from protodepth.experiments import (
+    tuning,
+)
+from protodepth.experiments.planning import chosen_values, read_tuned
+
+
+def test_every_method_gets_the_same_number_of_trials_and_the_first_is_the_recipe():
+    for method in tuning.SPACES:
+        found = tuning.trials(method, 5)
+        assert [t.number for t in found] == list(range(5))
+        assert found[0].tuned({}) == {}
+        assert len({json.dumps(t.values) for t in found}) == 5
+        for trial in found[1:]:
+            for name, low, high in tuning.SPACES[method]:
+                assert 0.95 * low <= trial.values[name] <= 1.05 * high
+    with pytest.raises(UnknownNameError, match="ewc"):
+        tuning.trials("pretrained", 3)
+
+
+def test_trials_are_judged_on_val_frames():
+    trial = tuning.trials("ewc", 2)[1]
+    planned = tuning.plan_trial(change(backbones=("lite",)), "indoor", "lite", trial)
+    assert planned.settings["split"] == "val"
+    assert planned.settings["recipe"]["rates"]["ewc"] == trial.values["rate"]
+    assert planned.settings["recipe"]["settings"]["ewc"]["strength"] == trial.values["strength"]
+
+
+def test_trials_see_two_domains_or_all_three():
+    trial = tuning.trials("protodepth", 1)[0]
+    seen = [
+        tuning.plan_trial(change(), "indoor", "lite", trial, domains).settings["recipe"]["domains"]
+        for domains in (2, 3)
+    ]
+    assert len(seen[0]) == 2
+    assert len(seen[1]) == 3
+    assert seen[1][:2] == seen[0]
+    for wrong in (1, 4):
+        with pytest.raises(ConfigError, match="must be 2 or 3"):
+            tuning.plan_trial(change(), "indoor", "lite", trial, wrong)
+
+
+def test_trials_may_start_from_chosen_values_and_change_only_their_own():
+    start = {"indoor": {"any": {"protodepth": {"rate": 0.07, "settings": {"image_size": 60, "separation": 0.044}}}}}
+    first, second = tuning.trials("protodepth", 2)
+    kept = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", first).settings["recipe"]
+    assert (kept["rates"]["protodepth"], kept["prototypes"]["image_size"], kept["prototypes"]["separation"]) == (
+        0.07,
+        60,
+        0.044,
+    )
+    changed = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", second).settings["recipe"]
+    assert changed["prototypes"]["image_size"] == 60
+    assert changed["rates"]["protodepth"] == second.values["rate"] != 0.07
+    assert changed["prototypes"]["separation"] == second.values["separation"] != 0.044
+
+
+def test_a_network_without_values_of_its_own_takes_those_for_any_network_method_by_method():
+    tuned = {"indoor": {"any": {"ewc": {"rate": 1e-3}, "lwf": {"rate": 2e-3}}, "kbnet": {"lwf": {"rate": 3e-3}}}}
+    rates = {
+        (b, m): chosen_values(tuned, "indoor", b, m).get("rate")
+        for b in ("kbnet", "lite")
+        for m in ("ewc", "lwf", "cmp")
+    }
+    assert list(rates.values()) == [1e-3, 3e-3, None, 1e-3, 2e-3, None]
+
+
+def test_the_score_of_a_trial_is_the_geometric_mean_of_average_performance():
+    assert tuning.score(document("ewc", [[10, 99], [15, 8]]), "ewc") == pytest.approx(11.0)
+    both = document("protodepth", [[4, 99], [4, 4]], [[4, 99], [13, 10]])
+    assert tuning.score(both, "protodepth") == pytest.approx(6.0)  # 4 told, 9 not told
+
+
+def test_a_tuned_file_with_unknown_names_is_refused(tmp_path):
+    (tmp_path / "t.toml").write_text("[indoor.lite.ewc]\nrate = 1e-3\n")
+    assert read_tuned(tmp_path / "t.toml")["indoor"]["lite"]["ewc"]["rate"] == 1e-3
+    (tmp_path / "t.toml").write_text("[indoors.lite.ewc]\nrate = 1e-3\n")
+    with pytest.raises(UnknownNameError, match="outdoor"):
+        read_tuned(tmp_path / "t.toml")
+    (tmp_path / "t.toml").write_text('[indoor.lite.ewc]\nrate = "fast"\n')
+    with pytest.raises(ConfigError, match=r"indoor\.lite\.ewc\.rate must be a positive number, got 'fast'"):
+        read_tuned(tmp_path / "t.toml")
+    (tmp_path / "t.toml").write_text("[indoor.lite.sgd]\nrate = 1e-3\n")
+    with pytest.raises(UnknownNameError, match="ewc"):
+        read_tuned(tmp_path / "t.toml")
