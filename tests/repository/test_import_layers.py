@@ -1,51 +1,62 @@
-"""Who may import whom.  Imports go down, never up, and never sideways between concrete siblings.
-
-The table below is the one of the design, with the modules that came later:
-
-0  nouns                types errors registry _version
-1  pure pieces          prototypes descriptors selection geometry losses metrics checkpoint arrays classical paper_tables distributed
-2  networks and data    backbones/*  data/*  (which do not know each other)  model storage official hub
-3  methods/*            see the model, and of level 2 otherwise the two base modules only
-4  work                 training training_state protocol runs config report/* figures and what stands on them
-5  settings and verbs   recipes launch demo experiments/* cli cli_data commands/* app/*
-"""
+"""Who may import whom.  Imports go down the floors below, never up, and never sideways between rooms or concrete siblings."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
 import protodepth
+from helpers.documents import ROOT as REPOSITORY
 
 ROOT = Path(protodepth.__file__).parent
 
-LEVELS = {
-    0: "types errors registry _version",
-    1: "prototypes descriptors selection geometry losses metrics checkpoint arrays classical paper_tables distributed",
-    2: "backbones data model storage official hub",
-    3: "methods",
-    4: "training training_state protocol runs config report figures conversion adaptation inference progress domains sources stream "
-    "engines export graph_cache speed rerun_file",
-    5: "recipes launch demo experiments cli cli_data commands app __main__ __init__",
+# The house from the ground up: files and folders of src/protodepth, one floor a line.  A module imports from lower floors and from its own
+# folder, not from another room of its floor.  A dotted name is a file that stands on another floor than the rest of its folder.
+FLOORS = (
+    "errors _version",
+    "types registry",
+    "storage.files distributed arrays progress geometry prototypes descriptors selection metrics",
+    "config losses",
+    "backbones data",
+    "storage",
+    "model",
+    "methods storage.hub storage.official.convert",
+    "report",
+    "training inference",
+    "experiments app",
+    "cli",
+    "__main__",
+)
+FLOORS_OF_DATA = (
+    "data.files data.frame data.sampling data.projection data.augment",
+    "data.faults data.arguments",
+    "data.batches data.entries",
+    "data.manifest data.recording data.worlds",
+    "data.datasets",
+    "data.check data.preview data.example",
+)
+# What of a lower room may be seen at all, where that is not everything.
+DOORS = {
+    ("storage", "backbones"): {"backbones.base", "backbones.posenet"},
+    ("model", "backbones"): {"backbones.base"},
+    ("methods", "backbones"): {"backbones.base"},
+    ("methods", "data"): {"data.frame", "data.batches", "data.faults"},
+    ("methods", "storage"): {"storage.files"},
 }
-LEVEL = {name: level for level, names in LEVELS.items() for name in names.split()}
-
-DATASETS = {
-    "kitti",
-    "lists",
-    "nuscenes",
-    "nyu_v2",
-    "record3d",
-    "rosbag",
-    "scannet",
-    "tum",
-    "vkitti",
-    "void",
-    "waymo",
-    "worlds",
+# Folders of concrete things that do not know each other, and the files there that all of them may use.
+SIBLINGS = {
+    "backbones": {"base", "layers", "posenet"},
+    "methods": {"base", "finetune", "statistics"},
+    "data.datasets": {"ros_frames"},
+    "cli": {"options"},
 }
-NETWORKS = {"fusionnet", "kbnet", "lite", "uformer", "voiced", "hooked"}
-PARENTS = {("ancl", "ewc"), ("cmp", "replay")}  # a method that is another one and a little more
+# A thing that is another one and a little more.
+PARENTS = {
+    ("methods.ancl", "methods.ewc"),
+    ("methods.cmp", "methods.replay"),
+    ("backbones.fusionnet", "backbones.scaffnet"),
+}
 HEAVY = {
     "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript", "onnxruntime", "openvino",
     "rerun", "huggingface_hub", "tensorboard", "transformers", "torchvision",
@@ -95,49 +106,48 @@ def own(path: Path) -> list[tuple[str, bool]]:
     return [(name, now) for name, now in names if name != "__init__"]
 
 
+def room(name: str, floors: tuple[str, ...]) -> tuple[int, str] | None:
+    """(floor, the longest name on it that is the module or one of its folders)."""
+    found = [
+        (level, place)
+        for level, line in enumerate(floors)
+        for place in line.split()
+        if name == place or name.startswith(f"{place}.")
+    ]
+    return max(found, key=lambda f: len(f[1])) if found else None
+
+
+def climbs(name: str, target: str, floors: tuple[str, ...]) -> str | None:
+    here, there = room(name, floors), room(target, floors)
+    assert here, name
+    assert there, target
+    if here[1] == there[1] or there[0] < here[0]:
+        return None
+    return f"{here[1]} imports {there[1]}, which stands " + ("above it" if there[0] > here[0] else "beside it")
+
+
 def forbidden(name: str, target: str) -> str | None:
     """Why ``name`` may not import ``target``; None if it may."""
-    a, b = name.split("."), target.split(".")
-    if LEVEL[b[0]] > LEVEL[a[0]]:
-        return f"level {LEVEL[a[0]]} imports level {LEVEL[b[0]]}"
-    if LEVEL[a[0]] == LEVEL[b[0]] == 0 and target != "errors":
-        return "level 0 knows nothing but errors"
-    pair = (a[0], b[0])
-    if pair in {("backbones", "data"), ("data", "backbones")} or (
-        a[0] in ("backbones", "data") and LEVEL[b[0]] == 2 and a[0] != b[0]
-    ):
-        return "networks, data and the model do not know each other"
-    if b[0] == "data" and a[0] in ("model", "storage", "official"):
-        return "the model does not know data"
-    if (
-        b[0] == "backbones"
-        and a[0] in ("model", "storage", "official")
-        and target not in ("backbones.base", "backbones.posenet")
-    ):
-        return "the model sees backbones.base and backbones.posenet only"
-    if (
-        a[0] == "methods"
-        and b[0] in ("backbones", "data", "storage", "official")
-        and target not in ("backbones.base", "data.base")
-    ):
-        return "methods see the base modules of level 2 and the model"
-    if (
-        pair == ("methods", "methods")
-        and len(a) > 1
-        and b[-1] not in ("base", "finetune")
-        and (a[-1], b[-1]) not in PARENTS
-    ):
-        return "a method imports a sibling"
-    if a[0] == b[0] and {a[-1], b[-1]} <= DATASETS and a[-1] != b[-1]:
-        return "a dataset imports a sibling"
-    if a[0] == b[0] and {a[-1], b[-1]} <= NETWORKS and a[-1] != b[-1] and len(a) > 1:
-        return "a network imports a sibling"
-    return None
+    reason = climbs(name, target, FLOORS)
+    if not reason and name.startswith("data.") and target.startswith("data."):
+        reason = climbs(name, target, FLOORS_OF_DATA)
+    if reason:
+        return reason
+    rooms = tuple(str((room(n, FLOORS) or (0, ""))[1]).split(".")[0] for n in (name, target))
+    if (room(name, FLOORS) or (0, ""))[1] == rooms[0] and rooms in DOORS and target not in DOORS[rooms]:
+        return f"{rooms[0]} sees of {rooms[1]} only {', '.join(sorted(DOORS[rooms]))}"
+    (folder, _, _), (other, _, last) = name.rpartition("."), target.rpartition(".")
+    siblings = folder == other and folder in SIBLINGS and name != target and last not in SIBLINGS[folder]
+    return f"{name} imports its sibling {target}" if siblings and (name, target) not in PARENTS else None
 
 
-def test_every_module_has_a_level() -> None:
-    missing = sorted({name.split(".")[0] for name in MODULES} - set(LEVEL))
-    assert not missing, f"say in LEVELS of this test where these belong: {missing}"
+def test_every_module_has_a_floor() -> None:
+    missing = sorted(n for n in MODULES if n != "__init__" and not room(n, FLOORS))
+    missing += sorted(n for n in MODULES if n.startswith("data.") and not room(n, FLOORS_OF_DATA))
+    assert not missing, f"say in FLOORS of this test where these belong: {missing}"
+    places = [p for line in (*FLOORS, *FLOORS_OF_DATA) for p in line.split()]
+    assert set(places) <= set(MODULES)
+    assert len(places) == len(set(places))
 
 
 @pytest.mark.parametrize("name", [n for n in MODULES if n != "__init__"])
@@ -148,16 +158,19 @@ def test_imports_go_down_and_never_between_concrete_siblings(name: str) -> None:
 
 def test_the_rules_catch_what_they_should() -> None:
     wrong = [
-        ("types", "model"), ("geometry", "data.base"), ("model", "methods.base"), ("data.worlds", "model"), ("data.kitti", "data.void"),
-        ("backbones.kbnet", "data.base"), ("backbones.kbnet", "backbones.voiced"), ("model", "backbones.kbnet"), ("storage", "data.base"),
-        ("methods.lwf", "methods.ewc"), ("methods.base", "training"), ("methods.ewc", "backbones.kbnet"), ("protocol", "cli"), ("types", "registry"),
+        ("types", "model"), ("geometry", "data.frame"), ("model", "methods.base"), ("data.worlds.worlds", "model"), ("data.datasets.kitti", "data.datasets.void"),
+        ("backbones.kbnet", "data.frame"), ("backbones.kbnet", "backbones.voiced"), ("model", "backbones.kbnet"), ("storage.folders", "data.frame"),
+        ("methods.lwf", "methods.ewc"), ("methods.base", "training.fit"), ("methods.ewc", "backbones.kbnet"), ("training.sequence", "cli.main"), ("types", "registry"),
+        ("training.fit", "inference.stream"), ("data.frame", "data.datasets.kitti"), ("data.recording.open", "data.datasets.tum"), ("storage.folders", "model"),
+        ("report.results", "training.sequence"), ("cli.tune", "cli.bench"), ("methods.ewc", "data.arguments"), ("methods.ewc", "storage.folders"),
     ]  # fmt: skip
     right = [
-        ("prototypes", "types"), ("losses", "geometry"), ("model", "backbones.base"), ("storage", "backbones.posenet"), ("methods.ewc", "methods.finetune"),
-        ("data.kitti", "data.frames"), ("backbones.kbnet", "backbones.layers"), ("runs", "protocol"), ("commands.train", "launch"),
+        ("prototypes", "types"), ("losses", "geometry"), ("model", "backbones.base"), ("storage.folders", "backbones.posenet"), ("methods.ewc", "methods.finetune"),
+        ("data.datasets.kitti", "data.files.images"), ("backbones.kbnet", "backbones.layers"), ("training.runs", "training.sequence"), ("cli.train", "training.runs"),
+        ("data.files.images", "storage.files"), ("storage.hub", "model"), ("backbones.fusionnet", "backbones.scaffnet"), ("methods.replay", "storage.files"),
     ]  # fmt: skip
-    assert all(forbidden(*pair) for pair in wrong)
-    assert not any(forbidden(*pair) for pair in right)
+    assert [pair for pair in wrong if not forbidden(*pair)] == []
+    assert [pair for pair in right if forbidden(*pair)] == []
 
 
 def test_no_module_needs_itself_to_be_imported() -> None:
@@ -182,9 +195,7 @@ def test_heavy_optional_libraries_are_imported_only_where_they_are_used(name: st
 
 
 def test_the_nouns_need_nothing_but_torch_and_numpy() -> None:
-    import sys
-
-    for name in LEVELS[0].split():
+    for name in " ".join(FLOORS[:2]).split():
         outside = {m.split(".")[0] for m, _ in imports(MODULES[name])} - {"protodepth"} - set(sys.stdlib_module_names)
         assert outside <= LIGHT, name
 
@@ -192,3 +203,19 @@ def test_the_nouns_need_nothing_but_torch_and_numpy() -> None:
 def test_the_three_files_of_the_method_are_short() -> None:
     lines = sum(len(MODULES[name].read_text().splitlines()) for name in ("prototypes", "descriptors", "model"))
     assert lines < 450
+
+
+def test_the_floor_plan_of_the_reading_guide_has_every_folder_and_every_file_at_the_top() -> None:
+    plan = (REPOSITORY / "docs" / "reading_guide.md").read_text()
+    folders = sorted({f"{p.parent.name}/" for p in ROOT.rglob("*.py")} - {"protodepth/"}) + ["weights/"]
+    files = [p.stem for p in ROOT.glob("*.py") if not p.stem.startswith("_")]
+    assert [name for name in (*folders, *files) if name not in plan] == []
+
+
+def test_the_test_of_a_file_is_where_its_name_says() -> None:
+    """``tests/unit/a/test_b.py`` is the test of ``a/b.py``; the few that are not of one file are named here."""
+    of_several = {"training.precision", "devices"}
+    unit = REPOSITORY / "tests" / "unit"
+    names = [p.relative_to(unit).with_name(p.name.removeprefix("test_")) for p in unit.rglob("test_*.py")]
+    homeless = {".".join(p.with_suffix("").parts) for p in names} - set(MODULES) - of_several
+    assert not homeless

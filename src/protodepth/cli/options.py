@@ -40,3 +40,37 @@ def parse_size(text: str) -> tuple[int, int]:
     if not match:
         raise ConfigError(f"size {text!r}: expected HEIGHTxWIDTH, for example 480x640")
     return int(match[1]), int(match[2])
+
+
+def words(values: tuple[str, ...]) -> tuple[str, ...]:
+    """``("a,b", "c")`` -> (a, b, c), each once."""
+    return tuple(dict.fromkeys(w for value in values for w in value.split(",") if w))
+
+
+def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
+    """``D2=x`` at its place, plain arguments in order."""
+    from protodepth.errors import ConfigError
+
+    named = {v[1]: v[3:] for v in values if len(v) > 3 and v[0] == "D" and v[1].isdigit() and v[2] == "="}
+    if named and len(named) != len(values):
+        raise ConfigError("--data: name all domains (D1=... D2=... D3=...) or none of them")
+    if named and sorted(named) != [str(n + 1) for n in range(len(named))]:
+        raise ConfigError(f"--data: expected D1, D2, D3 without a gap, got {', '.join('D' + n for n in sorted(named))}")
+    return tuple(named[n] for n in sorted(named)) if named else values
+
+
+def pairs(values: tuple[str, ...]) -> dict[str, str]:
+    from protodepth.errors import ConfigError
+
+    for value in values:
+        if "=" not in value:
+            raise ConfigError(f"--base {value}: expected NETWORK=FOLDER, for example kbnet=bases/kbnet")
+    return dict(value.split("=", 1) for value in values)
+
+
+def positive(name: str, value: int | None) -> int | None:
+    from protodepth.errors import ConfigError
+
+    if value is not None and value < 1:
+        raise ConfigError(f"--{name} must be at least 1, got {value}")
+    return value

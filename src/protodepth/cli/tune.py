@@ -46,8 +46,7 @@ class Tune:
 
     def run(self) -> None:
         from protodepth import distributed
-        from protodepth.cli.bench import pairs, parse_data, positive, words
-        from protodepth.cli.options import parse_size
+        from protodepth.cli.options import pairs, parse_data, parse_size, positive, words
         from protodepth.errors import UnknownNameError
         from protodepth.experiments.planning import Options, read_tuned
         from protodepth.experiments.tuning import tune
