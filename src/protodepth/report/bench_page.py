@@ -71,7 +71,7 @@ def _file(figure: Figure) -> str:
 
 def html(sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> str:
     """One self-contained page, in the clothes of the run report."""
-    assets = resources.files("protodepth.report.run") / "assets"
+    assets = resources.files("protodepth.report") / "assets"
     facts = "".join(
         f"<tr><th scope='row'>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in about.items()
     )

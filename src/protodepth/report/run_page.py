@@ -45,7 +45,7 @@ class Part:
 
 def page(parts: Sequence[Part], title: str) -> str:
     """The whole file."""
-    assets = resources.files("protodepth.report.run") / "assets"
+    assets = resources.files("protodepth.report") / "assets"
     samples = [s for part in parts for s in part.samples]
     fill = {
         "title": escape(title),
