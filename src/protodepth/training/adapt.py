@@ -120,7 +120,9 @@ def build_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Meth
     objective = build_objective(model, config.objective)
     if first(domain.train).poses and config.objective.poses != "network":
         objective.pose = None  # given poses are used, and the pose network stays as it is
-    return build("protodepth", model, objective, config.prototypes or model.config)
+    method = build("protodepth", model, objective, config.prototypes or model.config)
+    method.seed = config.seed  # the start of the prototypes is drawn, too
+    return method
 
 
 def adapt(
@@ -141,7 +143,7 @@ def adapt(
     if not 0 < config.withhold < 1:
         raise ConfigError(f"withhold is {config.withhold}, expected a share above 0 and below 1 of the sparse points")
     domain = open_recording(model, data, name, options)
-    parts, pose = divide(domain, config.withhold), copy.deepcopy(model.pose)
+    parts, pose, active = divide(domain, config.withhold), copy.deepcopy(model.pose), model.active
     method = build_method(model, domain, config)
     started = time.monotonic()
     try:
@@ -156,6 +158,7 @@ def adapt(
     except BaseException:
         if name in model.domains:
             model.delete_domain(name)
+        model.set_domain(active)
         model.pose = pose
         raise
     if model.pose is not None:

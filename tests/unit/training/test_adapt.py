@@ -106,6 +106,32 @@ def test_what_fails_leaves_the_model_as_it_was(recording: Path):
     assert model.domains == ()
 
 
+@pytest.mark.parametrize("active", [None, "base", "night"])
+def test_after_a_failure_the_domain_that_was_active_is_active_again(
+    model: ProtoDepth, recording: Path, active: str | None
+):
+    model.set_domain(active)
+    learns = [p.requires_grad for p in model.parameters()]
+
+    def interrupt(step: int, record: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(model, recording, name="walk", config=config(), log=interrupt)
+    assert model.active == active
+    assert [p.requires_grad for p in model.parameters()] == learns
+
+
+def test_the_seed_also_draws_the_prototypes(recording: Path):
+    starts = []
+    for seed in (0, 1, 1):
+        model = tiny_model()
+        adapt(model, recording, name="walk", config=config(1, seed=seed))
+        starts.append(torch.cat([s.W.flatten() for s in model.domain("walk").sets.values()]))
+    assert (starts[0] - starts[1]).abs().mean() > 0.01  # one step of training moves W by less
+    assert torch.equal(starts[1], starts[2])
+
+
 def test_a_domain_that_does_not_help_is_said_so(
     model: ProtoDepth, recording: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
