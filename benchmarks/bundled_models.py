@@ -1,7 +1,7 @@
 """The bundled models against interpolation of their own sparse points, on test scenes: python benchmarks/bundled_models.py"""
 
 from protodepth import ProtoDepth, open_domain
-from protodepth.experiments.classical import completions
+from protodepth.data.interpolation import completions
 from protodepth.metrics import depth_errors, mean_errors
 from protodepth.training.evaluate import evaluate
 

@@ -23,9 +23,9 @@ import torch
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
+from protodepth.data.interpolation import completions
 from protodepth.data.recording.open import Recording
 from protodepth.errors import ConfigError, ProtoDepthError
-from protodepth.experiments.classical import completions
 from protodepth.experiments.trainings import plain_prediction
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth

@@ -29,7 +29,7 @@ FLOORS = (
     "__main__",
 )
 FLOORS_OF_DATA = (
-    "data.files data.frame data.sampling data.projection data.augment",
+    "data.files data.frame data.sampling data.projection data.augment data.interpolation",
     "data.faults data.arguments",
     "data.batches data.entries",
     "data.manifest data.recording data.worlds",

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from protodepth.data.interpolation import completions, linear, morphological, nearest
 from protodepth.data.worlds.worlds import world
 from protodepth.errors import DataError, UnknownNameError
-from protodepth.experiments.classical import completions, linear, morphological, nearest
 
 NAMES = completions.names()
 
