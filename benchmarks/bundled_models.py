@@ -1,4 +1,6 @@
-"""The bundled models against interpolation of their own sparse points, on test scenes: python benchmarks/bundled_models.py"""
+"""The bundled models against interpolation of their own sparse points, on test scenes:
+python benchmarks/bundled_models.py
+"""
 
 from protodepth import ProtoDepth, open_domain
 from protodepth.data.interpolation import completions

@@ -1,9 +1,10 @@
 """Frames a second that each data format delivers: ``python benchmarks/loader_speed.py [--size 480x640] [--frames 24]``.
 
-Writes the same frames in each format to a temporary folder and times reading them back as training frames (image, two neighbours, sparse
-depth).  Frames a second are those of a CPU second of one process, which other programs on the machine hardly change; ``--workers 2`` also measures
-by the clock with worker processes, for an idle machine.  Times are given as ratios, too: to PNG files, and to one training step of the bundled
-network on one core, which says how far the loader is from being what training waits for.  Formats whose library is missing are skipped.
+Writes the same frames in each format to a temporary folder and times reading them back as training frames (image, two
+neighbours, sparse depth).  Frames a second are those of a CPU second of one process, which other programs on the
+machine hardly change; ``--workers 2`` also measures by the clock with worker processes, for an idle machine.  Times are
+given as ratios, too: to PNG files, and to one training step of the bundled network on one core,
+which says how far the loader is from being what training waits for.  Formats whose library is missing are skipped.
 """
 
 import argparse

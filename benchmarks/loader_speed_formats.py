@@ -172,7 +172,8 @@ def bag(m: Material) -> FrameDataset:
                 for topic, (array, kind) in arrays.items()
             }  # fmt: skip
             messages["/cam/camera_info"] = types["sensor_msgs/msg/CameraInfo"](
-                header=header, height=height, width=width, distortion_model="plumb_bob", D=np.zeros(5), K=np.array(m.intrinsics),
+                header=header, height=height, width=width, distortion_model="plumb_bob", D=np.zeros(5),
+                K=np.array(m.intrinsics),
                 R=np.eye(3).ravel(), P=np.zeros(12), binning_x=0, binning_y=0, roi=roi,
             )  # fmt: skip
             for topic, message in messages.items():

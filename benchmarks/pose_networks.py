@@ -2,9 +2,10 @@
 
     python benchmarks/pose_networks.py worlds-tiny worlds-tiny-outdoor worlds-tiny-mixed --out runs/poses
 
-The bundled bases were trained when the objective taught their pose networks by the photometric loss alone, of which they learned nothing.
-``protodepth train`` now teaches them by ``losses.pose_distance``; this does the same for a network that is already there, in minutes.
-Prints the error of the motion on val frames, against a camera that stands still.
+The bundled bases were trained when the objective taught their pose networks by the photometric loss alone, of which
+they learned nothing.  ``protodepth train`` now teaches them by ``losses.pose_distance``; this does the same for a
+network that is already there, in minutes.  Prints the error of the motion on val frames,
+against a camera that stands still.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     python benchmarks/precision.py --backbone lite --method finetune --size 64x96 --turns 20
 
-A turn makes one step of every way, so that whatever else the machine does falls on all of them alike.  Numbers: docs/scale.md.
+A turn makes one step of every way, so that whatever else the machine does falls on all of them alike.  Numbers:
+docs/scale.md.
 """
 
 import argparse

@@ -1,11 +1,13 @@
 """A real check: from a base that has only seen a drawn world to three recordings of three sensors, one after the other.
 
-    python benchmarks/real_sequence.py FOLDER --out runs/real [--model MODEL --world worlds:street] [--methods finetune protodepth]
+    python benchmarks/real_sequence.py FOLDER --out runs/real [--model MODEL --world worlds:street] [--methods finetune
+    protodepth]
 
-FOLDER holds ``sevenscenes`` (Kinect), ``hololens`` and ``kitti_raw`` (Velodyne), each with image/, depth/, intrinsics.txt and poses.
-Each recording is split into blocks of time with gaps; indoors the input is sampled at corners and the rest of the depth map is ground truth,
-of KITTI's sweep a fifth of the points is held out.  The table is that of the bench; interpolation on the same frames stands below it.
-Methods that are finished are not repeated; an interrupted one goes on.
+FOLDER holds ``sevenscenes`` (Kinect), ``hololens`` and ``kitti_raw`` (Velodyne), each with image/, depth/,
+intrinsics.txt and poses.  Each recording is split into blocks of time with gaps; indoors the input is sampled at
+corners and the rest of the depth map is ground truth, of KITTI's sweep a fifth of the points is held out.  The table is
+that of the bench; interpolation on the same frames stands below it.  Methods that are finished are not repeated;
+an interrupted one goes on.
 
 The network must cover rooms and streets: the bundled base worlds-tiny-mixed has the range 0.1 to 100 m.
 """

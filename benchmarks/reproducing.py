@@ -1,8 +1,9 @@
 """The measured tables of docs/reproducing.md, from the folder of a bench.
 
     python benchmarks/reproducing.py bench --write docs/reproducing.md --keep benchmarks/worlds_results.json
-    python benchmarks/reproducing.py bench-long --between long --write docs/reproducing.md --keep benchmarks/worlds_long_results.json
-    python benchmarks/reproducing.py benchmarks/worlds_results.json --write docs/reproducing.md     # the kept tables again
+    python benchmarks/reproducing.py bench-long --between long --write docs/reproducing.md --keep
+    benchmarks/worlds_long_results.json python benchmarks/reproducing.py benchmarks/worlds_results.json --write
+    docs/reproducing.md     # the kept tables again
 
 ``--keep`` stores the tables and findings without the cells (a few hundred kB instead of megabytes).
 """
@@ -92,7 +93,10 @@ def section(name: str, found: dict[str, Any], note: str = "") -> str:
     worlds = [k.removesuffix(" at the end") for k in ends] + [last.removesuffix(" learned")]
     lines = [
         f"{'####' if note else '###'} {name}{note}: {' → '.join(worlds)}\n",
-        f"| network | method | {' | '.join(title for title, _ in SCORES.values())} | MAE at the end of {', '.join(worlds)}; mean (mm) |",
+        (
+            f"| network | method | {' | '.join(title for title, _ in SCORES.values())} | MAE at the end of "
+            f"{', '.join(worlds)}; mean (mm) |"
+        ),
         "|---|---|" + "---:|" * (len(SCORES) + 1),
     ]
     for network in sorted({r["Network"] for r in scores}, key=NETWORKS.index):

@@ -1,18 +1,20 @@
 """How often is the right domain chosen, and are unseen worlds noticed?
 
-For a base network and a sequence of known worlds: selection accuracy of both rules after each stage, and for every pair of known set and
-unseen world the AUROC of the alarm and detection at 5 % false alarms, for a frame and for a window of 8 frames; also detection and
-false alarms with the threshold that the domains store.
+For a base network and a sequence of known worlds: selection accuracy of both rules after each stage, and for every pair
+of known set and unseen world the AUROC of the alarm and detection at 5 % false alarms, for a frame and for a window of
+8 frames; also detection and false alarms with the threshold that the domains store.
 
     python benchmarks/unknown_domains.py --write docs/choosing.md                      # the tables of the document
     python benchmarks/unknown_domains.py --model my_model --known room,warehouse --out unknown.json
 
-An unseen world "differs in sensor" from a known one if it has another kind of sensor, picks its points in another way, or has 1.5 times as many
-points or lines, or more; "in light" if the light from above is twice as strong or more.  Both are read off the worlds' definitions, not off
-results.  It counts for a set of known worlds if it differs from each of them in one or the other.
+An unseen world "differs in sensor" from a known one if it has another kind of sensor, picks its points in another way,
+or has 1.5 times as many points or lines, or more; "in light" if the light from above is twice as strong or more.  Both
+are read off the worlds' definitions, not off results.
+It counts for a set of known worlds if it differs from each of them in one or the other.
 
-Everything here depends on the frozen encoder alone, so no prototypes are trained; descriptors are learned by Eq. 9 as in training, on the
-same samples, but without augmentation.  Known and unseen frames are test frames; stored thresholds come from val frames.
+Everything here depends on the frozen encoder alone, so no prototypes are trained; descriptors are learned by Eq. 9 as
+in training, on the same samples, but without augmentation.  Known and unseen frames are test frames;
+stored thresholds come from val frames.
 """
 
 import argparse
@@ -73,7 +75,9 @@ def _factor(a: float, b: float) -> float:
 
 
 def difference(known: list[str], unseen: str) -> str:
-    """In what a world differs from every known one: ``sensor``, ``light``, ``sensor or light`` (one here, one there), or ``scenes only``."""
+    """In what a world differs from every known one:
+    ``sensor``, ``light``, ``sensor or light`` (one here, one there), or ``scenes only``.
+    """
     sensor, light = ([f(name, unseen) for name in known] for f in (other_sensor, other_light))
     if all(sensor) and all(light):
         return "sensor and light"
@@ -184,7 +188,10 @@ def mean_rates(pairs: list[dict[str, Any]]) -> dict[str, float]:
 
 # --- the tables of the document ---------------------------------------------------------------------------------------
 
-HEAD = "AUROC | detected at 5 % false alarms | detected, stored threshold | its false alarms | window of 8: AUROC | detected at 5 %"
+HEAD = (
+    "AUROC | detected at 5 % false alarms | detected, stored threshold | its false alarms | window of 8: "
+    "AUROC | detected at 5 %"
+)
 
 
 def selection_table(results: list[dict[str, Any]]) -> str:
@@ -198,8 +205,8 @@ def selection_table(results: list[dict[str, Any]]) -> str:
 
 def cells(p: dict[str, float]) -> str:
     return (
-        f"{p['auroc']:.3f} | {100 * p['detected_at_5']:.0f} % | {100 * p['detected']:.0f} % | {100 * p['false_alarms']:.1f} % "
-        f"| {p['window_auroc']:.3f} | {100 * p['window_detected_at_5']:.0f} %"
+        f"{p['auroc']:.3f} | {100 * p['detected_at_5']:.0f} % | {100 * p['detected']:.0f} % | "
+        f"{100 * p['false_alarms']:.1f} % | {p['window_auroc']:.3f} | {100 * p['window_detected_at_5']:.0f} %"
     )
 
 

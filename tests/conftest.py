@@ -9,8 +9,8 @@ from jaxtyping import install_import_hook
 
 from helpers import shapes
 
-# The shapes in the annotations are checked while tests run, and free in production.  Modules at the borders (arrays, metrics) check
-# what users give by themselves.
+# The shapes in the annotations are checked while tests run, and free in production.  Modules at the borders (arrays,
+# metrics) check what users give by themselves.
 CHECKED = ("prototypes", "descriptors", "model", "geometry", "losses", "data.augment")
 install_import_hook([f"protodepth.{name}" for name in CHECKED], f"{shapes.__name__}.check")
 
@@ -149,7 +149,9 @@ def triplets(room: Domain) -> Batch:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    """One headless Chromium for a file of tests; here because a second conftest.py would hide this one from the tests that import it."""
+    """One headless Chromium for a file of tests;
+    here because a second conftest.py would hide this one from the tests that import it.
+    """
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         pytest.skip("no chromium is installed: apt install chromium")

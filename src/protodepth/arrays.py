@@ -45,7 +45,8 @@ def image_array(image: Any) -> Float[np.ndarray, "h w 3"]:
         raise DataError("image has NaN or infinite values: expected uint8, or floats in [0, 1]")
     if array.size and (array.min() < 0 or array.max() > 1):
         raise DataError(
-            f"image has values from {array.min():g} to {array.max():g}: expected uint8, or floats in [0, 1] (divide by 255)"
+            f"image has values from {array.min():g} to {array.max():g}: expected uint8, or floats in [0, "
+            "1] (divide by 255)"
         )
     return array
 
@@ -57,7 +58,8 @@ def sparse_array(sparse_depth: Any, size: tuple[int, int]) -> Float[np.ndarray, 
     array = array[0] if isinstance(sparse_depth, Tensor) and array.ndim == 3 and array.shape[0] == 1 else array
     if array.shape != size:
         raise DataError(
-            f"sparse depth has shape {array.shape}, expected {size} like the image: resize neither, project the points again"
+            f"sparse depth has shape {array.shape}, expected {size} like the image: resize neither, "
+            "project the points again"
         )
     array = np.nan_to_num(array.astype(np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
     if np.isinf(array).any() or (array < 0).any():
@@ -88,11 +90,13 @@ def intrinsics_array(intrinsics: Any, size: tuple[int, int]) -> Float[np.ndarray
     height, width = size
     if array[0, 0] < 2 and array[0, 2] <= 1:
         raise DataError(
-            f"intrinsics look normalised (fx={array[0, 0]:g}): expected pixels; multiply rows by width {width} and height {height}"
+            f"intrinsics look normalised (fx={array[0, 0]:g}): expected pixels; "
+            f"multiply rows by width {width} and height {height}"
         )
     if not (-width < array[0, 2] < 2 * width and -height < array[1, 2] < 2 * height):
         raise DataError(
-            f"principal point ({array[0, 2]:g}, {array[1, 2]:g}) does not fit an image of {width}x{height}: are the intrinsics of another resolution?"
+            f"principal point ({array[0, 2]:g}, {array[1, 2]:g}) does not fit an image of {width}x{height}: "
+            "are the intrinsics of another resolution?"
         )
     return array
 

@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A frozen dataclass as plain values; None is left out (TOML has no null), so a field can be None only if that is its default."""
+    """A frozen dataclass as plain values; None is left out (TOML has no null),
+    so a field can be None only if that is its default.
+    """
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,9 +1,10 @@
 """Several processes that learn as one, started by torchrun: each has all weights and some rows of every batch.
 
-Gradients are summed by hand after ``backward``, in one flat vector, instead of wrapping a network in DistributedDataParallel: a
-method owns several modules (network, prototypes that are added later, prompts, pose network), its loss may be a sum over several
-sources, and a process must count by its *rows*.  Every loss term here is a mean over the frames of a batch (each frame is divided by its own
-pixels or points first), so the gradient of a batch is the sum over the processes of rows/total times the gradient of their rows, to rounding.
+Gradients are summed by hand after ``backward``, in one flat vector, instead of wrapping a network in
+DistributedDataParallel: a method owns several modules (network, prototypes that are added later, prompts, pose
+network), its loss may be a sum over several sources, and a process must count by its *rows*.  Every loss term here is a
+mean over the frames of a batch (each frame is divided by its own pixels or points first),
+so the gradient of a batch is the sum over the processes of rows/total times the gradient of their rows, to rounding.
 
 Without torchrun there is one process, and every function here returns what it was given.
 """
@@ -51,7 +52,9 @@ def leads() -> bool:
 
 
 def device(name: str | None = None) -> torch.device:
-    """The device of that name; None = a GPU if there is one, else the CPU.  With torchrun, "cuda" is each process's own GPU."""
+    """The device of that name; None = a GPU if there is one, else the CPU.
+    With torchrun, "cuda" is each process's own GPU.
+    """
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(name)
@@ -75,7 +78,8 @@ def alone(command: str) -> None:
     """Refuse a command that several processes would do several times."""
     if started():
         raise ConfigError(
-            f"protodepth {command} runs in one process, torchrun started {os.environ['WORLD_SIZE']}: call it without torchrun"
+            f"protodepth {command} runs in one process, torchrun started {os.environ['WORLD_SIZE']}: "
+            "call it without torchrun"
         )
 
 
@@ -124,7 +128,9 @@ def add_up(tensor: Tensor) -> Tensor:
 
 
 def gather(value: T) -> list[T]:
-    """Everybody's value, by rank, for everybody.  Plain values: they travel as pickles, between the processes of one run only."""
+    """Everybody's value, by rank, for everybody.  Plain values:
+    they travel as pickles, between the processes of one run only.
+    """
     if not joined():
         return [value]
     found: list[Any] = [None] * world()
@@ -146,7 +152,9 @@ def anyone(flag: bool) -> bool:
 
 
 def lead(action: Callable[[], T]) -> T:
-    """Do something once, in the first process, and give its result to all.  What is refused there ends the others without a word."""
+    """Do something once, in the first process, and give its result to all.
+    What is refused there ends the others without a word.
+    """
     if not joined():
         return action()
     if not leads():
@@ -173,7 +181,8 @@ def weighted(value: Tensor, share: Share | None) -> Tensor:
 
 @torch.no_grad()
 def sum_gradients(parameters: Sequence[nn.Parameter], *, finite: bool) -> bool:
-    """Replace every gradient by its sum over the processes; False, with gradients that mean nothing, unless all were ``finite``.
+    """Replace every gradient by its sum over the processes;
+    False, with gradients that mean nothing, unless all were ``finite``.
 
     A parameter that has a gradient nowhere keeps none: the optimiser must not take it for a zero.
     """
@@ -200,7 +209,9 @@ def copy_first(tensors: Sequence[Tensor]) -> None:
 
 @torch.no_grad()
 def average_statistics(*modules: nn.Module | None) -> None:
-    """The running means and variances of batch norms that learn: every process has seen other rows, so the mean is taken."""
+    """The running means and variances of batch norms that learn:
+    every process has seen other rows, so the mean is taken.
+    """
     if not joined():
         return
     kept = [m for module in modules if module is not None for m in module.modules() if m.training]

@@ -1,4 +1,6 @@
-"""Everything that can go wrong and is the caller's to fix.  A message says what was given, what was expected, what to do."""
+"""Everything that can go wrong and is the caller's to fix.
+A message says what was given, what was expected, what to do.
+"""
 
 from collections.abc import Iterable
 

@@ -79,7 +79,9 @@ def sample(image: Tensor, pixels: Float[Tensor, "b 2 h w"]) -> Tensor:
 def reproject(
     depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]
 ) -> tuple[Float[Tensor, "b 2 h w"], Depth]:
-    r"""Where each pixel of camera t lands in camera tau, :math:`\pi g_{\tau t} K^{-1} \bar x d(x)`, and its depth there."""
+    r"""Where each pixel of camera t lands in camera tau, :math:`\pi g_{\tau t} K^{-1} \bar x d(x)`,
+    and its depth there.
+    """
     # Written out, and in this order: a matrix product rounds differently on each machine, and a pixel that falls on the
     # other side of an integer changes the gradient of the look-up.
     P, ray = (K @ pose[:, :3])[..., None, None], rays(K, depth.shape[-2], depth.shape[-1])
@@ -89,7 +91,8 @@ def reproject(
 
 
 def warp(image: Image, depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]) -> Image:
-    r"""Reconstruction of I_t from a neighbour: :math:`\hat I_{t\tau}(x) = I_\tau(\pi g_{\tau t} K^{-1} \bar x\, d(x))` (Eq. 2).
+    r"""Reconstruction of I_t from a neighbour:
+    :math:`\hat I_{t\tau}(x) = I_\tau(\pi g_{\tau t} K^{-1} \bar x\, d(x))` (Eq. 2).
 
     >>> I, d, K = torch.rand(1, 3, 4, 5), torch.ones(1, 1, 4, 5), torch.eye(3)[None]
     >>> torch.allclose(warp(I, d, torch.eye(4)[None], K), I, atol=1e-5)
@@ -150,9 +153,10 @@ def window_min(x: Tensor, size: int) -> Tensor:
 def outlier_free(sparse_depth: Depth, size: int = 7, threshold: float = 1.5, relative: float = 0.0) -> Depth:
     """Validity (1 or 0) of sparse points without occluded returns.
 
-    A point is dropped if a point in its size x size window is nearer by more than ``threshold`` metres and more than the share
-    ``relative`` of its depth: a background point seen through the gap between two sensors.  The published networks use 7, 1.5 and 0; in
-    small images a window of 7 covers metres of road, so that a relative margin is needed to keep far points.
+    A point is dropped if a point in its size x size window is nearer by more than ``threshold`` metres and more than
+    the share ``relative`` of its depth: a background point seen through the gap between two sensors.  The published
+    networks use 7, 1.5 and 0; in small images a window of 7 covers metres of road,
+    so that a relative margin is needed to keep far points.
     """
     valid = (sparse_depth > 0).to(sparse_depth.dtype)
     far = 10 * sparse_depth.amax((1, 2, 3), keepdim=True).clamp(min=1.0)

@@ -3,9 +3,12 @@
 The paper prints the terms in one way and the released networks compute them in two others; each way has a name:
 
 ``paper``     1 - SSIM, every sum divided by the number of pixels |Omega|
-``kbnet``     clamp((1 - SSIM)/2, 0, 1) on the inner pixels, divided by the sum of weights; sparse term by the number of points
-``voiced``    the same SSIM distance with reflected borders, mean over pixels; VOICED weights pixels by absence of a sparse point
-``relative``  as kbnet, with sparse errors relative to the depth and smoothness of log depth: one set of weights for rooms and streets
+``kbnet``     clamp((1 - SSIM)/2, 0, 1) on the inner pixels, divided by the sum of weights;
+              sparse term by the number of points
+``voiced``    the same SSIM distance with reflected borders, mean over pixels;
+              VOICED weights pixels by absence of a sparse point
+``relative``  as kbnet, with sparse errors relative to the depth and smoothness of log depth:
+              one set of weights for rooms and streets
 """
 
 from collections.abc import Callable
@@ -79,7 +82,9 @@ def edge_weights(image: Image) -> tuple[Tensor, Tensor]:
 
 
 def smoothness(depth: Depth, image: Image) -> Float[Tensor, ""]:
-    r"""Edge-aware smoothness (Eq. 5): mean of :math:`\lambda_X|\partial_X d|` plus mean of :math:`\lambda_Y|\partial_Y d|`."""
+    r"""Edge-aware smoothness (Eq. 5): mean of :math:`\lambda_X|\partial_X d|` plus mean of
+    :math:`\lambda_Y|\partial_Y d|`.
+    """
     (dx, dy), (wx, wy) = gradients(depth), edge_weights(image)
     return (wx * dx.abs()).mean() + (wy * dy.abs()).mean()
 
@@ -87,10 +92,12 @@ def smoothness(depth: Depth, image: Image) -> Float[Tensor, ""]:
 def pose_distance(
     depth: Depth, learned: Float[Tensor, "b 4 4"], given: Float[Tensor, "b 4 4"], K: Float[Tensor, "b 3 3"]
 ) -> Float[Tensor, ""]:
-    r"""How far apart two motions put a pixel: mean of :math:`|\pi g K^{-1} \bar x d - \pi \bar g K^{-1} \bar x d|_1`, in tenths of the width.
+    r"""How far apart two motions put a pixel:
+    mean of :math:`|\pi g K^{-1} \bar x d - \pi \bar g K^{-1} \bar x d|_1`, in tenths of the width.
 
-    A pose network learns from given poses by it.  The photometric loss, which it has to live on without them, has its valley within a pixel or
-    two of the right motion: on drawn streets (motions of up to eight pixels) a network that starts at rest never finds it.
+    A pose network learns from given poses by it.  The photometric loss, which it has to live on without them, has its
+    valley within a pixel or two of the right motion:
+    on drawn streets (motions of up to eight pixels) a network that starts at rest never finds it.
     """
     (a, _), (b, _) = reproject(depth, learned, K), reproject(depth, given, K)
     width = depth.shape[-1]
@@ -214,7 +221,8 @@ def single_precision(device: str) -> AbstractContextManager[object]:
 
 
 class Objective(nn.Module):
-    r"""Eq. 1: :math:`w_{ph}\ell_{ph} + w_{sz}\ell_{sz} + w_{sm}\ell_{sm}`, as weighted terms by name; the caller sums them.
+    r"""Eq. 1: :math:`w_{ph}\ell_{ph} + w_{sz}\ell_{sz} + w_{sm}\ell_{sm}`, as weighted terms by name;
+    the caller sums them.
 
     ``pose`` maps two images to the motion from the first camera to the second; without it the batch must bring poses.
     """
@@ -286,7 +294,9 @@ class Objective(nn.Module):
         )
 
     def _prior_term(self, batch: Batch, depth: Depth, prior: Depth, pose: Tensor, color: Tensor) -> Tensor:
-        """Only once the reconstruction is good enough to judge by: colour loss of the first neighbour below the threshold."""
+        """Only once the reconstruction is good enough to judge by:
+        colour loss of the first neighbour below the threshold.
+        """
         with torch.no_grad():
             errors = [
                 (sample(batch.neighbours[0], reproject(d, pose, batch.intrinsics)[0]) - batch.image)
@@ -296,7 +306,8 @@ class Objective(nn.Module):
             ]
         if batch.share is not None and batch.share.total < batch.share.step:
             raise ConfigError(
-                f"the prior's loss needs a frame in every process: a batch of {batch.share.total} cannot be shared by {batch.share.step}"
+                f"the prior's loss needs a frame in every process: a batch of {batch.share.total} cannot be shared by "
+                f"{batch.share.step}"
             )
         color = distributed.weighted(color, batch.share)  # the decision is one for the whole batch
         active = (color.detach() < self.config.prior_threshold).to(depth.dtype)

@@ -40,7 +40,8 @@ def depth_errors(
     max_depth: float,
     crop: tuple[int, int] | None = None,
 ) -> dict[str, float]:
-    r"""Errors of one image over the pixels with :math:`\max(0, d_{min}) < d < d_{max}` (strict): MAE and RMSE in mm, iMAE and iRMSE in 1/km.
+    r"""Errors of one image over the pixels with :math:`\max(0, d_{min}) < d < d_{max}` (strict):
+    MAE and RMSE in mm, iMAE and iRMSE in 1/km.
 
     NaN where no pixel counts; infinite where the prediction is not finite in a pixel that counts.
 
@@ -69,7 +70,9 @@ def depth_errors(
 
 
 def mean_errors(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean over images of per-image errors; an image without valid pixels contributes nothing, other columns (names) are passed over."""
+    """Mean over images of per-image errors; an image without valid pixels contributes nothing, other columns (names)
+    are passed over.
+    """
     rows = list(rows)
     means = {}
     for name in METRICS:
@@ -92,7 +95,9 @@ class ScoreMatrix:
             raise DataError(f"a score matrix is square, got shape {self.values.shape}")
 
     def forgetting(self) -> float:
-        r"""Average Forgetting (Eq. 12), a fraction: :math:`\frac{2}{T(T-1)} \sum_k \sum_{j<k} (a_j^k - a_j^j) / a_j^j`."""
+        r"""Average Forgetting (Eq. 12), a fraction:
+        :math:`\frac{2}{T(T-1)} \sum_k \sum_{j<k} (a_j^k - a_j^j) / a_j^j`.
+        """
         a, T = self.values, len(self.values)
         ratios = [(a[k, j] - a[j, j]) / a[j, j] for k in range(T) for j in range(k)]
         return float(np.mean(ratios)) if ratios else 0.0

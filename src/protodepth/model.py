@@ -23,8 +23,8 @@ from protodepth.types import BASE, Batch, BatchPrediction, Overhead, Prediction
 class ProtoDepth(nn.Module):
     """A frozen backbone with named domains.
 
-    Domains are added, set, used, saved and deleted by explicit calls; ``forward`` never creates parameters.  The backbone has no
-    gradients and stays in ``eval()`` whatever ``train()`` says.
+    Domains are added, set, used, saved and deleted by explicit calls; ``forward`` never creates parameters.  The
+    backbone has no gradients and stays in ``eval()`` whatever ``train()`` says.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ProtoDepth(nn.Module):
         return self.complete(batch, self._active)
 
     def complete(self, batch: Batch, domain: str | None, rule: Rule | None = None) -> BatchPrediction:
-        """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode.  No state is touched."""
+        """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode; no state changes."""
         latents, bottleneck = self.backbone.encode(batch), self.backbone.bottleneck
         s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
         names, R = self.descriptors()
@@ -164,8 +164,8 @@ class ProtoDepth(nn.Module):
     ) -> Prediction:
         """Dense depth for one frame of arrays.
 
-        ``image`` HxWx3 uint8 or float in [0, 1]; ``sparse_depth`` HxW metres, 0 or NaN = no point; ``intrinsics`` 3x3 or (fx, fy, cx, cy)
-        in pixels.  ``domain`` a name, "base" for the un-adapted network, None = chosen by descriptor.
+        ``image`` HxWx3 uint8 or float in [0, 1]; ``sparse_depth`` HxW metres, 0 or NaN = no point; ``intrinsics`` 3x3
+        or (fx, fy, cx, cy) in pixels.  ``domain`` a name, "base" = the un-adapted network, None = chosen by descriptor.
         """
         return self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain, rule).frame(0)
 
@@ -186,7 +186,7 @@ class ProtoDepth(nn.Module):
         return name
 
     def load_official_prototypes(self, file: str | Path, names: Names = None) -> tuple[str, ...]:
-        """Add the domains of a published prototype file, or those in ``names`` (a mapping renames).  Returns their names."""
+        """Add a published prototype file's domains, or those in ``names`` (a mapping renames); returns their names."""
         return load_official_prototypes(self, file, names)
 
     def save_pretrained(self, folder: str | Path, *, notes: dict[str, Any] | None = None) -> None:
@@ -195,7 +195,7 @@ class ProtoDepth(nn.Module):
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, backbone: Backbone | None = None) -> "ProtoDepth":
-        """A bundled model by name or a saved folder.  ``backbone`` is needed for networks that are not in the registry."""
+        """A bundled model by name or a saved folder; ``backbone`` for networks that are not in the registry."""
         folder = folders.resolve(source)
         network, config, pose, names = folders.read_model(folder, backbone)
         model = cls(network, config, pose=pose)

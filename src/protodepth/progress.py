@@ -87,7 +87,9 @@ class Reporter:
 
 
 class StepCount:
-    """Steps of several trainings, one after another, as one count for a bar; a training that is resumed starts where it was."""
+    """Steps of several trainings, one after another, as one count for a bar;
+    a training that is resumed starts where it was.
+    """
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self.advance, self.before, self.last = advance, 0, 0

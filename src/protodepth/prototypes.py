@@ -17,7 +17,7 @@ from protodepth.types import Float, Int, LatentSpec, Modality
 
 
 def keys(P: Float[Tensor, "N c"], W: Float[Tensor, "c c"], *, stop_gradient: bool = True) -> Float[Tensor, "N c"]:
-    r"""Keys :math:`K = \mathrm{StopGrad}(P) \times W` (Eq. 7): they learn through W alone, so assignment and bias stay decoupled."""
+    r"""Keys :math:`K = \mathrm{StopGrad}(P) \times W` (Eq. 7): learned through W alone, decoupled from the bias."""
     return (P.detach() if stop_gradient else P) @ W
 
 
@@ -27,7 +27,7 @@ def bias(
     P: Float[Tensor, "*b N c"],
     absent: Float[Tensor, "*b N"] | None = None,
 ) -> Float[Tensor, "b n c"]:
-    r"""Local bias :math:`B = \mathrm{softmax}(X K^\top / \sqrt c)\, P` (Eq. 8); ``absent`` is -inf where a prototype is padding."""
+    r"""Local bias :math:`B = \mathrm{softmax}(X K^\top / \sqrt c)\, P` (Eq. 8); ``absent``: -inf for padding."""
     scores = X @ (K / math.sqrt(X.shape[-1])).mT  # scaling K, not the scores, is N/n of the work
     if absent is not None:
         scores = scores + absent.unsqueeze(-2)
@@ -41,7 +41,7 @@ def adapt(
     P: Float[Tensor, "*b N c"],
     absent: Float[Tensor, "*b N"] | None = None,
 ) -> Float[Tensor, "b n c"]:
-    r"""Adapted features :math:`\hat X = A \odot X + B` (Eq. 6).  One domain for all, or (leading b) one for each sample.
+    r"""Adapted features :math:`\hat X = A \odot X + B` (Eq. 6), one domain for all or (leading b) one a sample.
 
     >>> X = torch.randn(2, 6, 4)
     >>> torch.equal(adapt(X, torch.ones(4), torch.randn(3, 4), torch.zeros(3, 4)), X)

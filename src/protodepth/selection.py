@@ -1,9 +1,10 @@
 """Choosing a domain by distance, and saying "unknown": Gaussians over sample descriptors with one shared covariance.
 
-Legend   s sample descriptor (b, c)   mu_k mean of domain k   S_k scatter of domain k   Sigma shared covariance   tau_k threshold
+Legend   s sample descriptor (b, c)   mu_k mean of domain k   S_k scatter of domain k   Sigma shared covariance   tau_k
+         threshold
 
-Each domain keeps the statistics of its own samples; they are taken once and never change.  What joins the domains (Sigma, tau) is
-computed from them, so it follows whichever domains a model has.
+Each domain keeps the statistics of its own samples; they are taken once and never change.  What joins the domains
+(Sigma, tau) is computed from them, so it follows whichever domains a model has.
 """
 
 import math
@@ -26,8 +27,9 @@ Unknown = Literal["nearest", "base", "error"]
 class Rule:
     """How a domain is chosen where none is given, and what is done with a frame that is far from all of them.
 
-    ``descriptor`` is the paper's rule (largest cosine, Eq. 11), ``gaussian`` takes the smallest Mahalanobis distance.  A frame flagged
-    unknown gets the chosen domain all the same (``nearest``), the un-adapted network (``base``), or raises a DomainError (``error``).
+    ``descriptor`` is the paper's rule (largest cosine, Eq. 11), ``gaussian`` takes the smallest Mahalanobis distance.
+    A frame flagged unknown gets the chosen domain all the same (``nearest``), the un-adapted network (``base``),
+    or raises a DomainError (``error``).
     """
 
     selection: Selection = "descriptor"
@@ -107,7 +109,9 @@ def shrinkage(covariance: Float[Tensor, "c c"], count: int) -> float:
 
 
 def shared_covariance(statistics: Sequence[Statistics]) -> Float[Tensor, "c c"]:
-    r""":math:`\Sigma = (1 - \rho) S + \rho \frac{\mathrm{tr} S}{c} I` with :math:`S = \sum_k S_k / \sum_k (n_k - 1)`, in double precision."""
+    r""":math:`\Sigma = (1 - \rho) S + \rho \frac{\mathrm{tr} S}{c} I` with :math:`S = \sum_k S_k / \sum_k (n_k - 1)`,
+    in double precision.
+    """
     freedom = sum(s.count - 1 for s in statistics)
     pooled = torch.stack([s.scatter.double() for s in statistics]).sum(0) / freedom
     c, share = len(pooled), shrinkage(pooled, freedom)
@@ -120,7 +124,9 @@ LONE = 1.5  # times the distance of the one left-out frame of a very short recor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussians:
-    r"""Distances :math:`d_k(s) = \sqrt{(s - \mu_k)^\top \Sigma^{-1} (s - \mu_k)}` to every domain, and thresholds for them."""
+    r"""Distances :math:`d_k(s) = \sqrt{(s - \mu_k)^\top \Sigma^{-1} (s - \mu_k)}` to every domain,
+    and thresholds for them.
+    """
 
     means: Float[Tensor, "k c"]  # whitened: L^-1 mu_k
     whiten: Float[Tensor, "c c"]  # L^-1 with Sigma = L L^T
@@ -133,8 +139,8 @@ class Gaussians:
     def thresholds(self, false_alarms: float = 0.05) -> Float[Tensor, "k"]:
         r"""tau_k: the distance that at most this share of the domain's own new frames exceeds.
 
-        The :math:`\lceil (m + 1)(1 - \alpha) \rceil`-th smallest of m left-out distances, which holds for any distribution (split
-        conformal prediction); with fewer samples than that needs, see ``few_samples_threshold``.
+        The :math:`\lceil (m + 1)(1 - \alpha) \rceil`-th smallest of m left-out distances, which holds for any
+        distribution (split conformal prediction); with fewer samples than that needs, see ``few_samples_threshold``.
         """
         return torch.stack([own_threshold(d, false_alarms) for d in self.own]).clamp(min=1e-6)
 
@@ -145,9 +151,11 @@ def own_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float[Tensor,
 
 
 def few_samples_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float[Tensor, ""]:
-    r"""For a short recording: :math:`e^{\bar x + t_{1-\alpha, m-1}\, \hat\sigma \sqrt{1 + 1/m}}` of the m log distances x.
+    r"""For a short recording: :math:`e^{\bar x + t_{1-\alpha, m-1}\, \hat\sigma \sqrt{1 + 1/m}}` of the m log distances
+    x.
 
-    That is where a new frame lies below with probability 1 - alpha if log distances are normal; never below the largest seen.
+    That is where a new frame lies below with probability 1 - alpha if log distances are normal;
+    never below the largest seen.
     """
     from scipy.stats import t as student  # slow to import, and only short recordings need it
 
@@ -161,7 +169,9 @@ def few_samples_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float
 
 @lru_cache(maxsize=16)
 def fit_gaussians(statistics: tuple[Statistics, ...]) -> Gaussians:
-    """From the stored statistics of the domains, in their order.  Kept, since inverting Sigma takes longer than using it."""
+    """From the stored statistics of the domains, in their order.
+    Kept, since inverting Sigma takes longer than using it.
+    """
     factor = torch.linalg.cholesky(shared_covariance(statistics))
     whiten = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False).float()
     means = torch.stack([s.mean for s in statistics]) @ whiten.T
@@ -198,9 +208,12 @@ def choose(
     domain: str | None,
     rule: Rule,
 ) -> Choice:
-    """The given domain, or for each sample the one that the rule picks among ``names``; no names: the un-adapted network.
+    """The given domain, or for each sample the one that the rule picks among ``names``; no names:
+    the un-adapted network.
 
-    ``nearest`` is the choice by cosine (Eq. 11), which the rule ``gaussian`` replaces.  A frame can be called unknown only if every domain to choose from has statistics: else it might belong to one that has none.
+    ``nearest`` is the choice by cosine (Eq. 11), which the rule ``gaussian`` replaces.
+    A frame can be called unknown only if every domain to choose from has statistics:
+    else it might belong to one that has none.
     """
     missing = [name for name in names if name not in statistics]
     distance, ratio, unknown = None, None, torch.zeros(len(s), dtype=torch.bool, device=s.device)

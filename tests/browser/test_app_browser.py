@@ -1,4 +1,6 @@
-"""The local page in a real browser: it shows, it turns, it takes files, it asks nothing of the network, it leaves nothing."""
+"""The local page in a real browser: it shows, it turns, it takes files, it asks nothing of the network,
+it leaves nothing.
+"""
 
 import os
 import signal
@@ -29,7 +31,10 @@ WAIT = 120_000  # milliseconds; a busy machine takes its time
 PIXELS = """canvas => {
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   let sum = 0; const colours = new Set();
-  for (let i = 0; i < data.length; i += 4) { const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2]; colours.add(c); sum = (sum * 31 + c) % 1000000007; }
+  for (let i = 0; i < data.length; i += 4) {
+    const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2];
+    colours.add(c); sum = (sum * 31 + c) % 1000000007;
+  }
   return [sum, colours.size];
 }"""
 
@@ -77,7 +82,10 @@ class Visit:
 
     def complete(self) -> None:
         """Press the button and wait until the results are new."""
-        self.page.evaluate("document.querySelector('#pd-result').firstElementChild.dataset.old = 1; document.querySelectorAll('.pd-result, .pd-error').forEach(e => e.classList.add('old'))")  # fmt: skip
+        self.page.evaluate(
+            "document.querySelector('#pd-result').firstElementChild.dataset.old = 1; "
+            "document.querySelectorAll('.pd-result, .pd-error').forEach(e => e.classList.add('old'))"
+        )
         self.page.click("#pd-go")
         self.page.wait_for_selector(".pd-result:not(.old), .pd-error:not(.old)")
 
@@ -100,10 +108,15 @@ def visit(browser, site: Site) -> Iterator[Visit]:
 
 
 def test_the_page_shows_an_example_at_once_and_asks_only_this_machine(visit: Visit, site: Site):
-    assert [c.split(":")[0] for c in visit.captions()][1:] in (["domain hall", "un-adapted network (base)"], ["domain room", "un-adapted network (base)"])  # fmt: skip
+    assert [c.split(":")[0] for c in visit.captions()][1:] in (
+        ["domain hall", "un-adapted network (base)"],
+        ["domain room", "un-adapted network (base)"],
+    )
     assert "sparse points" in visit.captions()[0]
     assert visit.page.locator(".pd-bar").count() == 2
-    assert visit.page.locator("#pd-camera input, #pd-camera textarea").input_value() == answers.intrinsics_text(answers.example("room"))  # fmt: skip
+    assert visit.page.locator("#pd-camera input, #pd-camera textarea").input_value() == answers.intrinsics_text(
+        answers.example("room")
+    )
     outside = [u for u in visit.requests if not u.startswith((site.address, "data:", "blob:", "about:"))]
     assert outside == []
     assert visit.complaints == []
@@ -200,7 +213,9 @@ def test_the_server_refuses_other_hosts_large_bodies_paths_and_large_files(site:
         + bytes(21 * 2**20)
         + b"\r\n--x--\r\n"
     )
-    upload = urllib.request.Request(site.address + "gradio_api/upload", data=data, headers={"Content-Type": "multipart/form-data; boundary=x"})  # fmt: skip
+    upload = urllib.request.Request(
+        site.address + "gradio_api/upload", data=data, headers={"Content-Type": "multipart/form-data; boundary=x"}
+    )
     assert status(upload) == 413
     assert sum(f.stat().st_size for f in site.folder.rglob("*") if f.is_file()) < 20 * 2**20
 

@@ -11,9 +11,13 @@ from protodepth.report import run
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
 PIXELS = """id => {
-  const canvas = document.getElementById(id), data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const canvas = document.getElementById(id);
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   let sum = 0; const colours = new Set();
-  for (let i = 0; i < data.length; i += 4) { const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2]; colours.add(c); sum = (sum * 31 + c) % 1000000007; }
+  for (let i = 0; i < data.length; i += 4) {
+    const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2];
+    colours.add(c); sum = (sum * 31 + c) % 1000000007;
+  }
   return [sum, colours.size];
 }"""
 
@@ -151,7 +155,8 @@ def test_nothing_sticks_out_of_the_page_at_any_width(browser, path: Path, width,
     if width < 900:
         assert table.evaluate("e => e.scrollWidth > e.clientWidth")  # the table scrolls inside
     paper, ink = visit.page.evaluate(
-        "() => { const s = getComputedStyle(document.body); return [s.backgroundColor, s.color].map(c => +c.match(/[0-9]+/)[0]); }"
+        "() => { const s = getComputedStyle(document.body); return [s.backgroundColor, "
+        "s.color].map(c => +c.match(/[0-9]+/)[0]); }"
     )
     assert (paper < ink) == (scheme == "dark")
     assert visit.complaints == []

@@ -1,4 +1,6 @@
-"""train, evaluate, report, predict and doctor as typed: they work, they go on after an interruption, and bad input changes nothing."""
+"""train, evaluate, report, predict and doctor as typed:
+they work, they go on after an interruption, and bad input changes nothing.
+"""
 
 import json
 import os
@@ -27,7 +29,8 @@ ROOM = "worlds:room?size=32x48&train=6&val=2&test=3"
 WAREHOUSE = "worlds:warehouse?size=32x48&train=6&val=2&test=3"
 NETWORK = "backbone_options={image_widths=[4,4,6,6,8],depth_widths=[2,2,4,4,4]}"
 BASE = [
-    "train", "--recipe", "worlds-tiny", "--data", ROOM, "--set", "schedule.steps=6", "--set", "schedule.save_every=2", "--set", NETWORK,
+    "train", "--recipe", "worlds-tiny", "--data", ROOM, "--set", "schedule.steps=6", "--set", "schedule.save_every=2",
+    "--set", NETWORK,
 ]  # fmt: skip
 
 
@@ -88,7 +91,7 @@ def sequence(recipe: Path) -> Path:
     return out
 
 
-# --- train ----------------------------------------------------------------------------------------------------------------------
+# --- train ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_base_run_leaves_a_model_its_recipe_and_its_state(base: Path) -> None:
@@ -203,7 +206,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path, capsys
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 
-# --- evaluate and report ----------------------------------------------------------------------------------------------------------
+# --- evaluate and report ----------------------------------------------------------------------------------------------
 
 
 def test_evaluate_prints_what_the_matrix_has(
@@ -264,7 +267,7 @@ def test_doctor_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> No
     assert all(word in out for word in ("protodepth", "python", "torch", "threads", "free disk"))
 
 
-# --- predict ------------------------------------------------------------------------------------------------------------------------
+# --- predict ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

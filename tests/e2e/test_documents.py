@@ -1,4 +1,6 @@
-"""Every command that a document shows is run by a test, or a reason is given here; all of them have options that exist."""
+"""Every command that a document shows is run by a test, or a reason is given here;
+all of them have options that exist.
+"""
 
 import contextlib
 import io
@@ -124,7 +126,12 @@ def test_the_python_on_choosing_and_own_data_runs(tmp_path: Path, monkeypatch: p
     data = world("room", size=(32, 48), train=24, val=20, test=1)
     for name in model.domains:
         describe(model, name, data.train, data.val)
-    space: dict[str, Any] = {"model": model, "image": np.zeros((32, 48, 3), np.uint8), "sparse_depth": points, "intrinsics": (40, 40, 24, 16)}  # fmt: skip
+    space: dict[str, Any] = {
+        "model": model,
+        "image": np.zeros((32, 48, 3), np.uint8),
+        "sparse_depth": points,
+        "intrinsics": (40, 40, 24, 16),
+    }
     for document in ("docs/choosing.md", "docs/own_data.md"):
         for block in blocks(document, "python"):
             exec(compile(block, document, "exec"), space)

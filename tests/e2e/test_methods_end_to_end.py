@@ -75,7 +75,9 @@ def learn(
     kill: tuple[str, str, int] | None = None,
     steps: list[int] | None = None,
 ) -> SequenceResult:
-    """The sequence as the commands run it; ``kill`` = (method, domain, step) ends it there without a word; ``steps`` collects what was logged."""
+    """The sequence as the commands run it; ``kill`` = (method, domain, step) ends it there without a word;
+    ``steps`` collects what was logged.
+    """
 
     def fit_domain(method, domain, each_step):
         def log(step, record):

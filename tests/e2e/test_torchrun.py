@@ -25,7 +25,8 @@ ROOM = "worlds:room?size=32x48&train=6&val=2&test=3"
 HALL = "worlds:warehouse?size=32x48&train=6&val=2&test=3"
 NETWORK = "backbone_options={image_widths=[4,4,6,6,8],depth_widths=[2,2,4,4,4]}"
 BASE = [
-    "train", "--recipe", "worlds-tiny", "--data", ROOM, "--set", f"schedule.steps={STEPS}", "--set", "schedule.save_every=100000",
+    "train", "--recipe", "worlds-tiny", "--data", ROOM, "--set", f"schedule.steps={STEPS}", "--set",
+    "schedule.save_every=100000",
     "--set", "schedule.batch_size=2", "--set", NETWORK, "--device", "cpu",
 ]  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""predict, adapt and domains from the command line: what a person with a robot types, and what happens when it is wrong."""
+"""predict, adapt and domains from the command line:
+what a person with a robot types, and what happens when it is wrong.
+"""
 
 import json
 import shutil
@@ -57,7 +59,13 @@ def test_one_picture_becomes_depth_picture_and_cloud_in_one_command(here: Path, 
 
 def test_a_recording_and_its_folders_give_the_same_depth(here: Path):
     assert call("predict --model m --data rec --out a --format npy --write depth --batch-size 3") == 0
-    assert call("predict --model m --image rec/image --sparse rec/sparse --intrinsics rec/intrinsics.txt --depth-unit mm --out b --format npy --write depth") == 0  # fmt: skip
+    assert (
+        call(
+            "predict --model m --image rec/image --sparse rec/sparse --intrinsics rec/intrinsics.txt --depth-unit mm "
+            "--out b --format npy --write depth"
+        )
+        == 0
+    )
     names = sorted(p.name for p in (here / "a" / "depth").iterdir())
     assert len(names) == 24
     for name in names:
@@ -68,7 +76,10 @@ def test_a_recording_and_its_folders_give_the_same_depth(here: Path):
 
 def test_a_broken_file_in_the_middle_costs_one_frame_and_the_exit_code(here: Path, capsys):
     (here / "rec" / "image" / "000005.png").write_bytes(b"broken")
-    code = call("predict --model m --image rec/image --sparse rec/sparse --intrinsics rec/intrinsics.txt --depth-unit mm --out out --write depth")  # fmt: skip
+    code = call(
+        "predict --model m --image rec/image --sparse rec/sparse --intrinsics rec/intrinsics.txt --depth-unit mm --out "
+        "out --write depth"
+    )
     assert code == 2
     assert "1 of 24 frames failed, first '000005'" in capsys.readouterr().err
     assert len(list((here / "out" / "depth").iterdir())) == 23
@@ -103,7 +114,9 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(here: Path, capsys, 
 
 @pytest.fixture
 def bad_files(here: Path) -> Path:
-    """Beside the recording: a picture of half the size, a map with three channels, one of 8 bits and one without points."""
+    """Beside the recording: a picture of half the size, a map with three channels,
+    one of 8 bits and one without points.
+    """
     picture = Image.open("rec/image/000003.png")
     picture.resize((24, 16)).save("half.png")
     points = np.asarray(Image.open("rec/sparse/000003.png"))
@@ -172,7 +185,14 @@ def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, ca
     assert call("domains export --model m2 --name den --out parcel") == 0
     assert call("domains import --model m --folder parcel --name shared --out m3") == 0
     for model, name in (("m2", "den"), ("m3", "shared")):
-        assert call(f"{ONE} --depth-unit mm --out out-{model} --domain {name} --format npy".replace("--model m ", f"--model {model} ")) == 0  # fmt: skip
+        assert (
+            call(
+                f"{ONE} --depth-unit mm --out out-{model} --domain {name} --format npy".replace(
+                    "--model m ", f"--model {model} "
+                )
+            )
+            == 0
+        )
     assert np.array_equal(np.load("out-m2/depth.npy"), np.load("out-m3/depth.npy"))
 
     assert call("domains rename --model m3 --name shared --to ours") == 0

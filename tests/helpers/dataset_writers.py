@@ -45,7 +45,9 @@ def write_lists(root: Path, shots: list[Shot]) -> Path:
 
 
 def write_void(root: Path, shots: list[Shot]) -> None:
-    """Two sequences: the first for training (75 frames, so that one triplet is left after the ends), one for testing."""
+    """Two sequences: the first for training (75 frames, so that one triplet is left after the ends),
+    one for testing.
+    """
     base = root / "void_500"
     lists: dict[str, list[str]] = {"train": [], "test": []}
     for split, sequence, count in (("train", "copyroom1", 72), ("test", "stairs0", 3)):

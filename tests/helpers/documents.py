@@ -7,7 +7,12 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "examples/ros2/README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md"))))  # fmt: skip
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "examples/ros2/README.md",
+    *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md"))),
+)
 
 
 def blocks(document: str, *kinds: str) -> list[str]:
@@ -29,7 +34,9 @@ def lines(document: str) -> list[list[str]]:
 
 
 def commands(document: str) -> list[list[str]]:
-    """The arguments of every ``protodepth ...``, ``torchrun ... -m protodepth ...`` line; what a program printed starts with other words."""
+    """The arguments of every ``protodepth ...``, ``torchrun ... -m protodepth ...`` line;
+    what a program printed starts with other words.
+    """
     found = []
     for words in lines(document):
         if words[0].removeprefix(".venv/bin/") == "protodepth":

@@ -1,4 +1,5 @@
-"""A device that is not the CPU, for machines without one: its tensors compute as on the CPU and refuse to meet tensors of the CPU.
+"""A device that is not the CPU, for machines without one:
+its tensors compute as on the CPU and refuse to meet tensors of the CPU.
 
 It goes by the name ``meta``, the one other device that every build of torch knows.
 """
@@ -40,7 +41,9 @@ def away(value: Any) -> bool:
 
 
 def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Run an operation on the numbers; a mixture of devices is an error, as it is on a GPU (single numbers may come from the CPU)."""
+    """Run an operation on the numbers; a mixture of devices is an error,
+    as it is on a GPU (single numbers may come from the CPU).
+    """
     tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
     mixed = any(away(t) for t in tensors) and any(not away(t) and t.dim() > 0 for t in tensors)
     name = func.overloadpacket.__name__

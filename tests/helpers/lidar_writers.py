@@ -225,9 +225,12 @@ def write_nuscenes(root: Path, shots: list[Shot]) -> tuple[list[Shot], list[np.n
             )
             tables["sample_data"].append(
                 {"token": f"{kind}{i}", "sample_token": f"s{i}", "ego_pose_token": f"e{kind}{i}",
-                 "calibrated_sensor_token": "c1" if kind == "cam" else "l1", "timestamp": 500_000 * i + (kind == "lid") * 20_000,
-                 "is_key_frame": True, "height": SIZE[0] if kind == "cam" else 0, "width": SIZE[1] if kind == "cam" else 0,
-                 "filename": names[kind], "prev": f"{kind}{i - 1}" if i else "", "next": f"{kind}{i + 1}" if i + 1 < count else ""}
+                 "calibrated_sensor_token": "c1" if kind == "cam" else "l1",
+                 "timestamp": 500_000 * i + (kind == "lid") * 20_000,
+                 "is_key_frame": True, "height": SIZE[0] if kind == "cam" else 0,
+                 "width": SIZE[1] if kind == "cam" else 0,
+                 "filename": names[kind], "prev": f"{kind}{i - 1}" if i else "",
+                 "next": f"{kind}{i + 1}" if i + 1 < count else ""}
             )  # fmt: skip
     folder = root / "v1.0-mini"
     folder.mkdir()

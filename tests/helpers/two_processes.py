@@ -1,7 +1,8 @@
-"""What one process and two processes both do, so that tests can compare: gradients, evaluation, skipped steps, a whole training.
+"""What one process and two processes both do, so that tests can compare:
+gradients, evaluation, skipped steps, a whole training.
 
-As a program it is one of the processes: ``python two_processes.py FOLDER`` with the variables that torchrun sets; it leaves its results in
-``FOLDER/<rank>.pt``.
+As a program it is one of the processes: ``python two_processes.py FOLDER`` with the variables that torchrun sets; it
+leaves its results in ``FOLDER/<rank>.pt``.
 """
 
 import copy
@@ -91,7 +92,8 @@ def gradient(name: str, places: list[Domain]) -> dict[str, Any]:
         learner = Learner.of(method, SCHEDULE, 4)
         loader = training_batches(places[2].train, SCHEDULE.batch_size, seed=4, start=1)
         step = next(iter(method.batches(loader, start=1, seed=4)))
-        sources = tuple(source.map(lambda t: t.to(kind)) for source in ((step,) if isinstance(step, Batch) else step))  # noqa: B023
+        batches = (step,) if isinstance(step, Batch) else step
+        sources = tuple(source.map(lambda t: t.to(kind)) for source in batches)  # noqa: B023
         terms = gradients(learner, sources, 1)
         kept = [None if p.grad is None else p.grad.clone() for p in learner.parameters]
         found[str(kind)] = {"terms": terms, "gradients": kept, "rows": [len(s) for s in sources]}

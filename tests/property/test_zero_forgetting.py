@@ -1,4 +1,6 @@
-"""Zero forgetting as an invariant: whatever is added, trained, deleted or saved, the other domains do not change by a bit."""
+"""Zero forgetting as an invariant: whatever is added, trained, deleted or saved,
+the other domains do not change by a bit.
+"""
 
 import hashlib
 import tempfile

@@ -1,4 +1,6 @@
-"""Who may import whom.  Imports go down the floors below, never up, and never sideways between rooms or concrete siblings."""
+"""Who may import whom.  Imports go down the floors below, never up,
+and never sideways between rooms or concrete siblings.
+"""
 
 import ast
 import sys
@@ -11,8 +13,9 @@ from helpers.documents import ROOT as REPOSITORY
 
 ROOT = Path(protodepth.__file__).parent
 
-# The house from the ground up: files and folders of src/protodepth, one floor a line.  A module imports from lower floors and from its own
-# folder, not from another room of its floor.  A dotted name is a file that stands on another floor than the rest of its folder.
+# The house from the ground up: files and folders of src/protodepth, one floor a line.  A module imports from lower
+# floors and from its own folder, not from another room of its floor.
+# A dotted name is a file that stands on another floor than the rest of its folder.
 FLOORS = (
     "errors _version",
     "types registry",
@@ -43,6 +46,7 @@ DOORS = {
     ("methods", "backbones"): {"backbones.base"},
     ("methods", "data"): {"data.frame", "data.batches", "data.faults"},
     ("methods", "storage"): {"storage.files"},
+    ("storage", "data"): set(),
 }
 # Folders of concrete things that do not know each other, and the files there that all of them may use.
 SIBLINGS = {
@@ -58,7 +62,8 @@ PARENTS = {
     ("backbones.fusionnet", "backbones.scaffnet"),
 }
 HEAVY = {
-    "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript", "onnxruntime", "openvino",
+    "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript",
+    "onnxruntime", "openvino",
     "rerun", "huggingface_hub", "tensorboard", "transformers", "torchvision",
 }  # fmt: skip
 LIGHT = {"numpy", "torch", "jaxtyping"}
@@ -135,7 +140,7 @@ def forbidden(name: str, target: str) -> str | None:
         return reason
     rooms = tuple(str((room(n, FLOORS) or (0, ""))[1]).split(".")[0] for n in (name, target))
     if (room(name, FLOORS) or (0, ""))[1] == rooms[0] and rooms in DOORS and target not in DOORS[rooms]:
-        return f"{rooms[0]} sees of {rooms[1]} only {', '.join(sorted(DOORS[rooms]))}"
+        return f"{rooms[0]} sees of {rooms[1]} only {', '.join(sorted(DOORS[rooms])) or 'nothing'}"
     (folder, _, _), (other, _, last) = name.rpartition("."), target.rpartition(".")
     siblings = folder == other and folder in SIBLINGS and name != target and last not in SIBLINGS[folder]
     return f"{name} imports its sibling {target}" if siblings and (name, target) not in PARENTS else None
@@ -158,16 +163,24 @@ def test_imports_go_down_and_never_between_concrete_siblings(name: str) -> None:
 
 def test_the_rules_catch_what_they_should() -> None:
     wrong = [
-        ("types", "model"), ("geometry", "data.frame"), ("model", "methods.base"), ("data.worlds.worlds", "model"), ("data.datasets.kitti", "data.datasets.void"),
-        ("backbones.kbnet", "data.frame"), ("backbones.kbnet", "backbones.voiced"), ("model", "backbones.kbnet"), ("storage.folders", "data.frame"),
-        ("methods.lwf", "methods.ewc"), ("methods.base", "training.fit"), ("methods.ewc", "backbones.kbnet"), ("training.sequence", "cli.main"), ("types", "registry"),
-        ("training.fit", "inference.stream"), ("data.frame", "data.datasets.kitti"), ("data.recording.open", "data.datasets.tum"), ("storage.folders", "model"),
-        ("report.results", "training.sequence"), ("cli.tune", "cli.bench"), ("methods.ewc", "data.arguments"), ("methods.ewc", "storage.folders"),
+        ("types", "model"), ("geometry", "data.frame"), ("model", "methods.base"), ("data.worlds.worlds", "model"),
+        ("data.datasets.kitti", "data.datasets.void"),
+        ("backbones.kbnet", "data.frame"), ("backbones.kbnet", "backbones.voiced"), ("model", "backbones.kbnet"),
+        ("storage.folders", "data.frame"),
+        ("methods.lwf", "methods.ewc"), ("methods.base", "training.fit"), ("methods.ewc", "backbones.kbnet"),
+        ("training.sequence", "cli.main"), ("types", "registry"),
+        ("training.fit", "inference.stream"), ("data.frame", "data.datasets.kitti"),
+        ("data.recording.open", "data.datasets.tum"), ("storage.folders", "model"),
+        ("report.results", "training.sequence"), ("cli.tune", "cli.bench"), ("methods.ewc", "data.arguments"),
+        ("methods.ewc", "storage.folders"),
     ]  # fmt: skip
     right = [
-        ("prototypes", "types"), ("losses", "geometry"), ("model", "backbones.base"), ("storage.folders", "backbones.posenet"), ("methods.ewc", "methods.finetune"),
-        ("data.datasets.kitti", "data.files.images"), ("backbones.kbnet", "backbones.layers"), ("training.runs", "training.sequence"), ("cli.train", "training.runs"),
-        ("data.files.images", "storage.files"), ("storage.hub", "model"), ("backbones.fusionnet", "backbones.scaffnet"), ("methods.replay", "storage.files"),
+        ("prototypes", "types"), ("losses", "geometry"), ("model", "backbones.base"),
+        ("storage.folders", "backbones.posenet"), ("methods.ewc", "methods.finetune"),
+        ("data.datasets.kitti", "data.files.images"), ("backbones.kbnet", "backbones.layers"),
+        ("training.runs", "training.sequence"), ("cli.train", "training.runs"),
+        ("data.files.images", "storage.files"), ("storage.hub", "model"), ("backbones.fusionnet", "backbones.scaffnet"),
+        ("methods.replay", "storage.files"),
     ]  # fmt: skip
     assert [pair for pair in wrong if not forbidden(*pair)] == []
     assert [pair for pair in right if forbidden(*pair)] == []
@@ -207,7 +220,7 @@ def test_the_three_files_of_the_method_are_short() -> None:
 
 def test_the_floor_plan_of_the_reading_guide_has_every_folder_and_every_file_at_the_top() -> None:
     plan = (REPOSITORY / "docs" / "reading_guide.md").read_text()
-    folders = sorted({f"{p.parent.name}/" for p in ROOT.rglob("*.py")} - {"protodepth/"}) + ["weights/"]
+    folders = [*sorted({f"{p.parent.name}/" for p in ROOT.rglob("*.py")} - {"protodepth/"}), "weights/"]
     files = [p.stem for p in ROOT.glob("*.py") if not p.stem.startswith("_")]
     assert [name for name in (*folders, *files) if name not in plan] == []
 

@@ -12,7 +12,8 @@ import pytest
 import protodepth
 
 NAMES = {
-    "Backbone", "Batch", "Domain", "LatentSpec", "Method", "Modality", "Prediction", "ProtoDepth", "ProtoDepthError", "PrototypeConfig",
+    "Backbone", "Batch", "Domain", "LatentSpec", "Method", "Modality", "Prediction", "ProtoDepth", "ProtoDepthError",
+    "PrototypeConfig",
     "PrototypeSet",
     "Rule",
     "Stream", "adapt", "convert", "evaluate", "open_domain", "run_sequence", "wrap",
@@ -43,15 +44,18 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_methods_of_the_model_are_those_promised() -> None:
     promised = (
-        "from_pretrained predict domains save_domain load_domain save_pretrained load_official_prototypes add_domain set_domain using "
-        "delete_domain trainable_parameters overhead forward"
+        "from_pretrained predict domains save_domain load_domain save_pretrained load_official_prototypes add_domain "
+        "set_domain using delete_domain trainable_parameters overhead forward"
     )
     assert all(hasattr(protodepth.ProtoDepth, name) for name in promised.split())
 
 
 def test_help_answers_in_half_a_second_without_torch() -> None:
     """Processor time, not wall time: the machine may be busy."""
-    code = "import sys; from protodepth.__main__ import main; code = main(['--help']); assert code == 0; assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from protodepth.__main__ import main; code = main(['--help']); assert code == 0; "
+        "assert 'torch' not in sys.modules"
+    )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = python(code)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -78,8 +82,10 @@ def test_importing_everything_has_no_effects(tmp_path: Path) -> None:
 import os, sys, random, pkgutil, importlib, threading
 import numpy as np, torch, matplotlib
 def look():
-    return (os.getcwd(), list(sys.path), dict(os.environ), torch.get_rng_state().tolist(), str(np.random.get_state()), random.getstate(),
-            torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(),
+    return (os.getcwd(), list(sys.path), dict(os.environ), torch.get_rng_state().tolist(), str(np.random.get_state()),
+            random.getstate(),
+            torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
             threading.active_count(), torch.backends.cudnn.benchmark)
 before = look()
 import protodepth
@@ -89,7 +95,8 @@ for module in pkgutil.walk_packages(protodepth.__path__, "protodepth."):
 after = look()
 for a, b in zip(before, after):
     assert a == b, (a, b)
-heavy = {"cv2", "h5py", "pyarrow", "sklearn", "rosbags", "gradio", "onnx", "onnxruntime", "openvino", "rerun"} & set(sys.modules)
+heavy = {"cv2", "h5py", "pyarrow", "sklearn", "rosbags", "gradio", "onnx", "onnxruntime", "openvino",
+         "rerun"} & set(sys.modules)
 assert not heavy, heavy
 assert "matplotlib.pyplot" not in sys.modules
 """

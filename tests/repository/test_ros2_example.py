@@ -1,4 +1,6 @@
-"""The ROS 2 example: messages in the wire format go in, a depth image comes out; the node is driven by a stand-in for rclpy."""
+"""The ROS 2 example: messages in the wire format go in, a depth image comes out;
+the node is driven by a stand-in for rclpy.
+"""
 
 import json
 import sys
@@ -52,7 +54,16 @@ def header(time: float, frame: str = "camera") -> Any:
 def image(time: float, pixels: np.ndarray, encoding: str, frame: str = "camera") -> Any:
     height, width = pixels.shape[:2]
     padded = np.pad(pixels.reshape(height, -1).view(np.uint8), ((0, 0), (0, 4)))  # rows may be longer than the picture
-    return make("sensor_msgs/msg/Image", header=header(time, frame), height=height, width=width, encoding=encoding, is_bigendian=0, step=padded.shape[1], data=padded.ravel())  # fmt: skip
+    return make(
+        "sensor_msgs/msg/Image",
+        header=header(time, frame),
+        height=height,
+        width=width,
+        encoding=encoding,
+        is_bigendian=0,
+        step=padded.shape[1],
+        data=padded.ravel(),
+    )
 
 
 def picture(time: float) -> Any:
@@ -73,14 +84,38 @@ def cloud(time: float, frame: str = "lidar") -> Any:
         rows[axis] = column
     field = STORE.types["sensor_msgs/msg/PointField"]
     fields = [field(name=n, offset=4 * i, datatype=7, count=1) for i, n in enumerate("xyz")]
-    return make("sensor_msgs/msg/PointCloud2", header=header(time, frame), height=1, width=len(rows), fields=fields, is_bigendian=False, point_step=16, row_step=16 * len(rows), data=np.frombuffer(rows.tobytes(), np.uint8), is_dense=False)  # fmt: skip
+    return make(
+        "sensor_msgs/msg/PointCloud2",
+        header=header(time, frame),
+        height=1,
+        width=len(rows),
+        fields=fields,
+        is_bigendian=False,
+        point_step=16,
+        row_step=16 * len(rows),
+        data=np.frombuffer(rows.tobytes(), np.uint8),
+        is_dense=False,
+    )
 
 
 def info(height: int = 32, width: int = 48, lens: tuple[float, ...] = (0.0,) * 5, model: str = "plumb_bob") -> Any:
     roi = STORE.types["sensor_msgs/msg/RegionOfInterest"](x_offset=0, y_offset=0, height=0, width=0, do_rectify=False)
     K = FRAME.intrinsics
     P = np.hstack([K, np.zeros((3, 1))])
-    return make("sensor_msgs/msg/CameraInfo", header=header(0), height=height, width=width, distortion_model=model, d=np.array(lens), k=(0.5 * K + np.diag([0, 0, 0.5])).ravel(), r=np.eye(3).ravel(), p=P.ravel(), binning_x=0, binning_y=0, roi=roi)  # fmt: skip
+    return make(
+        "sensor_msgs/msg/CameraInfo",
+        header=header(0),
+        height=height,
+        width=width,
+        distortion_model=model,
+        d=np.array(lens),
+        k=(0.5 * K + np.diag([0, 0, 0.5])).ravel(),
+        r=np.eye(3).ravel(),
+        p=P.ravel(),
+        binning_x=0,
+        binning_y=0,
+        roi=roi,
+    )
 
 
 def transform() -> Any:
@@ -253,7 +288,9 @@ def test_the_node_publishes_what_its_topics_give_and_survives_a_missing_transfor
     node.taken["image"](picture(1.1))
     node.taken["points"](cloud(1.1))
     (sent,), (about,) = node.sent["depth"], node.sent["about"]
-    np.testing.assert_allclose(np.frombuffer(sent.data, "<f4").reshape(sent.height, sent.width), expected(model), atol=2e-3)  # fmt: skip
+    np.testing.assert_allclose(
+        np.frombuffer(sent.data, "<f4").reshape(sent.height, sent.width), expected(model), atol=2e-3
+    )
     assert sent.header.stamp.nanosec == 100_000_000
     assert json.loads(about.data)["domain"] == "night"
 
@@ -266,7 +303,11 @@ def test_the_package_says_the_same_of_itself_everywhere():
     assert f'version="{version}"' in setup
     assert (EXAMPLE / "resource" / str(name)).is_file()
     assert root.findtext("export/build_type") == "ament_python"
-    used = {line.split()[1].split(".")[0] for line in (EXAMPLE / "protodepth_ros" / "node.py").read_text().splitlines() if line.startswith(("import ", "from "))}  # fmt: skip
+    used = {
+        line.split()[1].split(".")[0]
+        for line in (EXAMPLE / "protodepth_ros" / "node.py").read_text().splitlines()
+        if line.startswith(("import ", "from "))
+    }
     needed = {e.text for e in root.findall("exec_depend")}
     assert used & {"rclpy", "sensor_msgs", "std_msgs", "tf2_ros", "geometry_msgs"} == needed
 

@@ -69,8 +69,10 @@ def test_no_data_becomes_a_program(path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "pickle.loads(x)", "import pickle as p", "from pickle import loads", "import joblib", "torch.load(f)", "torch.load(f, weights_only=False)", "torch.load(f, weights_only=x)",
-        "from torch import load", "np.load(f, allow_pickle=True)", "np.load(f, allow_pickle=x)", "yaml.load(f)", "yaml.full_load(f)", "eval(x)", "exec(x)",
+        "pickle.loads(x)", "import pickle as p", "from pickle import loads", "import joblib", "torch.load(f)",
+        "torch.load(f, weights_only=False)", "torch.load(f, weights_only=x)",
+        "from torch import load", "np.load(f, allow_pickle=True)", "np.load(f, allow_pickle=x)", "yaml.load(f)",
+        "yaml.full_load(f)", "eval(x)", "exec(x)",
         "subprocess.run(x, shell=True)", "zipfile.ZipFile(f).extractall()", "archive.extractall(d)",
     ],
 )  # fmt: skip

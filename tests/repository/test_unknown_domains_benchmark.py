@@ -1,4 +1,6 @@
-"""The benchmark behind docs/choosing.md: how worlds differ follows from their definitions, and the document holds its tables."""
+"""The benchmark behind docs/choosing.md: how worlds differ follows from their definitions,
+and the document holds its tables.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Learning and judging on a device that is not the CPU: every tensor is where the network is, and the numbers are the same.
+"""Learning and judging on a device that is not the CPU:
+every tensor is where the network is, and the numbers are the same.
 
 No GPU is needed: see elsewhere.py.
 """
@@ -21,7 +22,8 @@ from protodepth.training.fit import Schedule, fit
 from protodepth.training.sequence import run_sequence
 
 ALL = AugmentConfig(
-    brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=0.1, flip_horizontal=True, flip_vertical=True, rotation=10.0,
+    brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=0.1, flip_horizontal=True,
+    flip_vertical=True, rotation=10.0,
     resize=(0.6, 1.1), crop=(24, 40), remove_points=(0.0, 0.5), remove_rows=(0.0, 0.5), remove_patches=(0.001, 0.01),
 )  # fmt: skip
 SCHEDULE = Schedule(steps=2, batch_size=2, rate=1e-3, augment=ALL)

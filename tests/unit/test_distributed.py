@@ -62,7 +62,8 @@ def test_two_processes_have_the_gradients_of_one(name: str, one: Results, both: 
     assert sum(sum(b[name]["torch.float64"]["rows"]) for b in both) >= sum(whole["rows"])  # and borrowed ones
 
 
-# An untrained Uformer or FusionNet gives nearly flat depth, where rounding decides signs in the smoothness: double precision alone tells.
+# An untrained Uformer or FusionNet gives nearly flat depth, where rounding decides signs in the smoothness:
+# double precision alone tells.
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "l2p"])
 def test_in_single_precision_the_gradients_agree_to_1e_5(
     name: str, one: Results, both: tuple[Results, Results]
@@ -115,7 +116,7 @@ def test_running_statistics_of_a_batch_norm_are_averaged(one: Results, both: tup
     assert [b["mean"].tolist() for b in both] == [[7.0], [7.0]]
 
 
-# --- shares -----------------------------------------------------------------------------------------------------------------
+# --- shares -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def test_the_head_of_a_shared_batch_is_its_rows_below_the_count(batch: Batch) ->
     assert len(rows.head(1)) == 1
 
 
-# --- devices ----------------------------------------------------------------------------------------------------------------
+# --- devices ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -22,7 +22,7 @@ from protodepth.types import Batch
 Array = np.ndarray
 
 
-# --- slow versions, written from the text, for one sample (c h w) -------------------------------------------------------------
+# --- slow versions, written from the text, for one sample (c h w) -----------------------------------------------------
 
 
 def slow_ssim(a: Array, b: Array, y: int, x: int) -> float:
@@ -136,7 +136,7 @@ def test_an_empty_mask_gives_zero_and_no_nan() -> None:
     assert torch.isfinite(a.grad).all()
 
 
-# --- the objective --------------------------------------------------------------------------------------------------------------
+# --- the objective ----------------------------------------------------------------------------------------------------
 
 
 def test_the_objective_is_the_weighted_sum_over_both_neighbours() -> None:
@@ -225,7 +225,9 @@ def test_pixels_that_leave_the_neighbour_do_not_count_if_asked(batch: Batch) -> 
 
 
 def test_a_pose_network_gains_nothing_by_looking_away(batch: Batch) -> None:
-    """Pixels outside do not count for given poses; for learned ones a motion that leaves the picture would cost nothing."""
+    """Pixels outside do not count for given poses;
+    for learned ones a motion that leaves the picture would cost nothing.
+    """
 
     class Away(torch.nn.Module):
         def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -238,7 +240,9 @@ def test_a_pose_network_gains_nothing_by_looking_away(batch: Batch) -> None:
 
 
 def test_the_distance_of_two_motions_is_that_of_the_pixels_they_move() -> None:
-    """A step of 0.05 m to the side at 2 m depth with f = 40 moves every pixel by one; at most a fifth of the width counts."""
+    """A step of 0.05 m to the side at 2 m depth with f = 40 moves every pixel by one;
+    at most a fifth of the width counts.
+    """
     K = torch.tensor([[[40.0, 0, 23.5], [0, 40.0, 15.5], [0, 0, 1]]])
     depth, still = torch.full((1, 1, 32, 48), 2.0), torch.eye(4)[None]
     for step, pixels in ((0.0, 0.0), (0.05, 1.0), (0.2, 4.0), (50.0, 48 / 5)):

@@ -8,7 +8,8 @@ import pytest
 from protodepth.errors import DataError
 from protodepth.metrics import METRICS, ScoreMatrix, Scores, depth_errors, evaluation_crop, mean_errors
 
-# PROTOCOL section 6: a row with zero forgetting has a_j^k = x_j; x_1 follows from the printed SPTO, the printed performance checks it.
+# PROTOCOL section 6: a row with zero forgetting has a_j^k = x_j;
+# x_1 follows from the printed SPTO, the printed performance checks it.
 INDOOR = {
     "mae": ((84.056, 14.59, 33.63), 44.092, 52.497),
     "rmse": ((169.864, 42.20, 87.30), 99.788, 113.548),

@@ -25,7 +25,7 @@ def point_descriptors_at(model: ProtoDepth, batch: Batch, names: tuple[str, ...]
         model.domain(name).descriptor.data.copy_(s[names.index(name)])
 
 
-# --- the backbone stays as it is ----------------------------------------------------------------------------------------
+# --- the backbone stays as it is --------------------------------------------------------------------------------------
 
 
 def test_the_backbone_has_no_gradients_and_stays_in_eval_mode_whatever_train_says(model: ProtoDepth) -> None:
@@ -62,7 +62,7 @@ def test_a_domain_with_zero_prototypes_is_bit_identical_to_the_network(batch: Ba
     assert torch.equal(model.predict_batch(batch, "new").depth, model.predict_batch(batch, "base").depth)
 
 
-# --- only the active domain trains ----------------------------------------------------------------------------------------
+# --- only the active domain trains ------------------------------------------------------------------------------------
 
 
 def test_only_the_active_domain_trains(model: ProtoDepth, batch: Batch) -> None:
@@ -112,7 +112,7 @@ def test_old_predictions_stay_bit_identical_while_a_new_domain_trains(room: obje
     assert not torch.equal(model.predict_batch(probe, "warehouse").depth, before["base"])
 
 
-# --- choosing --------------------------------------------------------------------------------------------------------------
+# --- choosing ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_mixed_batch_gives_what_the_single_images_give_in_one_encode_and_one_decode(model: ProtoDepth) -> None:
@@ -182,7 +182,7 @@ def test_domains_without_descriptors_cannot_be_chosen_among(batch: Batch) -> Non
     model.predict_batch(batch, "a")
 
 
-# --- names -----------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_domain_is_an_error_that_lists_the_known_ones(model: ProtoDepth, batch: Batch) -> None:
@@ -238,7 +238,7 @@ def test_deleting_the_active_domain_makes_the_model_agnostic(model: ProtoDepth, 
     assert "night" not in model(batch).names
 
 
-# --- counts ----------------------------------------------------------------------------------------------------------------
+# --- counts -----------------------------------------------------------------------------------------------------------
 
 
 def test_overhead_counts_every_prototype_exactly(model: ProtoDepth) -> None:
@@ -268,7 +268,7 @@ def test_overhead_of_the_published_network_is_twice_the_printed_one() -> None:
     assert model.overhead().backbone == 6_957_764
 
 
-# --- arrays in, arrays out --------------------------------------------------------------------------------------------------
+# --- arrays in, arrays out --------------------------------------------------------------------------------------------
 
 
 def test_predict_takes_arrays_and_returns_metres(model: ProtoDepth, batch: Batch) -> None:

@@ -1,6 +1,7 @@
 """ROS messages to arrays and back, and which of them belong together.
 
-Nothing here knows rclpy: any object with the fields of a message will do, so that all of it is tested without a ROS installation.
+Nothing here knows rclpy: any object with the fields of a message will do,
+so that all of it is tested without a ROS installation.
 """
 
 from collections import deque
@@ -38,8 +39,8 @@ def camera(info: Any, *, rectified: bool) -> Camera:
     lens = tuple(float(v) for v in info.d)
     if any(lens) and (info.distortion_model != "plumb_bob" or len(lens) != 5):
         raise DataError(
-            f"camera_info has the lens model {info.distortion_model!r} with {len(lens)} numbers, expected plumb_bob with 5: "
-            "rectify the pictures (image_proc) and set rectified:=true"
+            f"camera_info has the lens model {info.distortion_model!r} with {len(lens)} numbers, "
+            "expected plumb_bob with 5: rectify the pictures (image_proc) and set rectified:=true"
         )
     return Camera(cameras.intrinsics_matrix(info.k, "camera_info K"), lens if any(lens) else (), size)
 
@@ -55,7 +56,9 @@ def transform_matrix(transform: Any) -> np.ndarray:
 
 
 def sparse_depth(msg: Any, eye: Camera, motion: np.ndarray | None) -> np.ndarray:
-    """Metres at the pixels of the picture: a PointCloud2 moved into the camera and projected, or an Image of depths as it is."""
+    """Metres at the pixels of the picture: a PointCloud2 moved into the camera and projected,
+    or an Image of depths as it is.
+    """
     if hasattr(msg, "fields"):
         points = cloud_points(msg, "point cloud")
         moved = points if motion is None else projection.transform(points, motion)
@@ -64,7 +67,9 @@ def sparse_depth(msg: Any, eye: Camera, motion: np.ndarray | None) -> np.ndarray
 
 
 def depth_fields(depth: np.ndarray, encoding: Encoding) -> dict[str, Any]:
-    """The fields of an Image beside its header, as REP 118 wants depth: 32FC1 metres, or 16UC1 millimetres with 0 for no value."""
+    """The fields of an Image beside its header, as REP 118 wants depth:
+    32FC1 metres, or 16UC1 millimetres with 0 for no value.
+    """
     if encoding == "16UC1":
         values = np.rint(depth * 1000)
         pixels = np.where(values <= 65535, values, 0).astype("<u2")
@@ -95,7 +100,9 @@ class Pairing:
         return self.match()
 
     def match(self) -> tuple[Any, Any] | None:
-        """The newest picture that has points near enough in time; it and older ones are then gone, points may serve again."""
+        """The newest picture that has points near enough in time;
+        it and older ones are then gone, points may serve again.
+        """
         for image in reversed(self.images):
             time = nanoseconds(image)
             near = min(self.points, key=lambda p: abs(nanoseconds(p) - time), default=None)
@@ -119,7 +126,13 @@ class Reply:
         """JSON-able."""
         p = self.prediction
         similarity = {name: round(value, 4) for name, value in p.similarity.items()}
-        return {"domain": p.domain, "unknown": p.unknown, "excess": p.excess, "similarity": similarity, "points": self.points}  # fmt: skip
+        return {
+            "domain": p.domain,
+            "unknown": p.unknown,
+            "excess": p.excess,
+            "similarity": similarity,
+            "points": self.points,
+        }
 
 
 class Completer:

@@ -32,7 +32,9 @@ PARAMETERS = {
 
 
 class CompletionNode(Node):
-    """``image``, ``camera_info`` and ``points`` (PointCloud2) or ``sparse_depth`` (Image) in; ``depth`` (Image) and ``about`` (JSON) out."""
+    """``image``, ``camera_info`` and ``points`` (PointCloud2) or ``sparse_depth`` (Image) in;
+    ``depth`` (Image) and ``about`` (JSON) out.
+    """
 
     def __init__(self) -> None:
         super().__init__("protodepth")

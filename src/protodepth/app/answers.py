@@ -124,7 +124,8 @@ def check_file(path: Path, suffixes: tuple[str, ...], limits: Limits) -> None:
     height, width = images.image_size(path)
     if height * width > limits.pixels:
         raise DataError(
-            f"{path.name} has {height * width / 1e6:.0f} megapixels, the limit is {limits.pixels / 1e6:.0f}: make it smaller"
+            f"{path.name} has {height * width / 1e6:.0f} megapixels, the limit is {limits.pixels / 1e6:.0f}: "
+            "make it smaller"
         )
 
 

@@ -41,7 +41,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Guard:
-    """Middleware: refuses other hosts (a page elsewhere could point its name at this machine) and large or unsized bodies."""
+    """Middleware: refuses other hosts (a page elsewhere could point its name at this machine)
+    and large or unsized bodies.
+    """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], limit: int) -> None:
         self.app, self.limit = app, limit

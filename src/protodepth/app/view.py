@@ -48,7 +48,10 @@ def scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
         (v, float(picture_files.share(np.array(v), low, high, scale))) for v in picture_files.ticks(low, high, scale)
     )
     labels = "".join(f'<span style="left:{100 * place:.1f}%">{value:g} m</span>' for value, place in marks)
-    return f'<div class="pd-scale"><img src="data:image/png;base64,{strip}" alt="colour scale of the depth"><div>{labels}</div></div>'
+    return (
+        f'<div class="pd-scale"><img src="data:image/png;base64,{strip}" alt="colour scale of the depth">'
+        f"<div>{labels}</div></div>"
+    )
 
 
 def _figure(data: bytes, caption: str, alt: str) -> str:

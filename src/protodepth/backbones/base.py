@@ -16,8 +16,9 @@ class Backbone(nn.Module, ABC):
     """An encoder-decoder with a declared latent space.
 
     A subclass sets ``latent_specs`` (exactly one is the bottleneck), ``default_layers`` (those that get a prototype set
-    unless told otherwise) and ``depth_range`` in its constructor, and offers named ``presets``.  Its constructor takes plain values only:
-    ``config()`` returns them, so that ``backbones.get(name)(**config)`` builds the same network again.
+    unless told otherwise) and ``depth_range`` in its constructor, and offers named ``presets``.  Its constructor takes
+    plain values only: ``config()`` returns them, so that ``backbones.get(name)(**config)`` builds the same network
+    again.
     """
 
     name: ClassVar[str] = ""
@@ -73,8 +74,9 @@ def official_range(value: Tensor, depth_range: tuple[float, float]) -> Tensor:
 def centre(depth_range: tuple[float, float]) -> float:
     r"""What to add before the sigmoid of :func:`official_range` so that 0 becomes :math:`\sqrt{d_{min} d_{max}}`.
 
-    The published heads have no bias: an untrained network answers :math:`2 d_{min}`.  From 0.2 m the sparse loss is nearly flat, and what starts
-    there learns slowly (600 steps in `room`: VOICED 513 mm, centred 281; KBNet 414 and 293) or never (KBNet with 0.1 to 100 m in `street`).
+    The published heads have no bias: an untrained network answers :math:`2 d_{min}`.  From 0.2 m the sparse loss is
+    nearly flat, and what starts there learns slowly (600 steps in `room`: VOICED 513 mm, centred 281;
+    KBNet 414 and 293) or never (KBNet with 0.1 to 100 m in `street`).
 
     >>> import torch
     >>> round(float(official_range(torch.sigmoid(torch.tensor(centre((0.1, 10.0)))), (0.1, 10.0))), 4)

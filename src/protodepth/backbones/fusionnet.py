@@ -1,4 +1,6 @@
-"""FusionNet (Wong et al., RA-L 2021): keeps ScaffNet frozen inside and lets the image correct its depth by a multiplier and a residual."""
+"""FusionNet (Wong et al., RA-L 2021): keeps ScaffNet frozen inside and lets the image correct its depth by a multiplier
+and a residual.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -34,9 +34,9 @@ _RUNNING = threading.RLock()
 class Tap:
     """One latent layer of a network: the output of the module at ``path``.
 
-    ``path`` is what ``named_modules`` calls it, e.g. ``"encoder.layer2"``.  If the module returns several things, say which:
-    ``"encoder[0]"``, ``"backbone[feature_maps][2]"``.  ``layout`` is guessed if not given: four sides are a map (bchw), three
-    a list of positions (bnc); maps with channels last are ``"bhwc"``.
+    ``path`` is what ``named_modules`` calls it, e.g. ``"encoder.layer2"``.  If the module returns several things, say
+    which: ``"encoder[0]"``, ``"backbone[feature_maps][2]"``.  ``layout`` is guessed if not given: four sides are a map
+    (bchw), three a list of positions (bnc); maps with channels last are ``"bhwc"``.
 
     >>> Tap("encoder.layers.2[0]").name
     'encoder_layers_2_0'
@@ -124,8 +124,8 @@ class HookedBackbone(Backbone):
     def check(self, batch: Batch) -> dict[str, float]:
         """Prove that the taps work: the largest change of depth in metres when noise is added to each of them.
 
-        A :class:`TapError` says what is wrong: replaying the recorded latents does not reproduce the network, or a tap does
-        not change the output.  Depth outside ``depth_range`` is a :class:`ConfigError`.
+        A :class:`TapError` says what is wrong: replaying the recorded latents does not reproduce the network, or a tap
+        does not change the output.  Depth outside ``depth_range`` is a :class:`ConfigError`.
         """
         with _probing(self.module), torch.no_grad():
             plain, latents = self._run(batch), self.encode(batch)
@@ -141,8 +141,9 @@ class HookedBackbone(Backbone):
         idle = [tap.path for tap in self.taps if not changes[tap.name] > smallest]
         if idle:
             raise TapError(
-                f"the output does not depend on tap {', '.join(map(repr, idle))}: nothing reads it, or all that read it are "
-                "overwritten by other taps; remove it, or tap where its features enter the decoder"
+                f"the output does not depend on tap {', '.join(map(repr, idle))}: nothing reads it, "
+                "or all that read it are overwritten by other taps; remove it, "
+                "or tap where its features enter the decoder"
             )
         return changes
 
@@ -166,8 +167,8 @@ class HookedBackbone(Backbone):
                 return self._record(example)
         except (RuntimeError, ValueError) as error:
             raise ConfigError(
-                f"the network did not accept an example of {example.size[0]} x {example.size[1]} pixels ({error}): give wrap() "
-                "an example= batch that it accepts, or prepare the input in call()"
+                f"the network did not accept an example of {example.size[0]} x {example.size[1]} pixels ({error}): "
+                "give wrap() an example= batch that it accepts, or prepare the input in call()"
             ) from error
 
     def _record(self, batch: Batch) -> dict[str, Tensor]:
@@ -214,8 +215,8 @@ def wrap(
     """Any network as a backbone.
 
     ``call(module, batch)`` runs it and returns depth (b, 1, h, w) in metres; ``taps`` are its latent layers, paths or
-    :class:`Tap`; the last is the bottleneck unless another is marked.  ``example`` is a batch the network accepts, to learn
-    the channels from (default: one random frame of 128 x 160).  Follow with ``check(batch)``.
+    :class:`Tap`; the last is the bottleneck unless another is marked.  ``example`` is a batch the network accepts, to
+    learn the channels from (default: one random frame of 128 x 160).  Follow with ``check(batch)``.
 
     >>> net = nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 2, 2), nn.Softplus())
     >>> wrapped = wrap(net, taps=["1"], call=lambda net, b: net(torch.cat([b.image, b.sparse_depth], 1)) + 0.1)

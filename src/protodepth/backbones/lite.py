@@ -1,7 +1,7 @@
 """`lite`: our own small network for CPUs and quick trials.  Two encoders, a decoder, a residual on a dense scaffold.
 
-The scaffold is the sparse depth filled by a masked average pyramid (pull-push): pure tensor operations, so that it exports.
-The network learns what the image adds to it.
+The scaffold is the sparse depth filled by a masked average pyramid (pull-push): pure tensor operations, so that it
+exports.  The network learns what the image adds to it.
 """
 
 import math
@@ -20,8 +20,8 @@ from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Mask, Mod
 def pull_push(value: Depth, mask: Mask, levels: int = 6, falloff: float = 0.1) -> Depth:
     """Fill the pixels without a value: averages of known pixels over growing cells, nearer cells weigh more.
 
-    Level l holds the masked averages over cells of 2^l pixels, joined bilinearly; it counts ``falloff``^l, so a pixel with points nearby
-    follows them and one without takes what the coarser levels know.
+    Level l holds the masked averages over cells of 2^l pixels, joined bilinearly; it counts ``falloff``^l, so a pixel
+    with points nearby follows them and one without takes what the coarser levels know.
 
     >>> v = torch.zeros(1, 1, 8, 8); v[..., 2, 3] = 5.0
     >>> bool(torch.allclose(pull_push(v, (v > 0).float()), torch.tensor(5.0)))
@@ -43,8 +43,8 @@ def pull_push(value: Depth, mask: Mask, levels: int = 6, falloff: float = 0.1) -
 def _spread(cells: Tensor, like: Tensor, factor: int) -> Tensor:
     """Cells joined bilinearly at the size of ``like``.
 
-    By a power of two and then cut: such weights have no rounding errors, which at odd sizes would outweigh coarser levels.
-    The coarsest cells (``factor`` 0) are stretched to the image's sides instead.
+    By a power of two and then cut: such weights have no rounding errors, which at odd sizes would outweigh coarser
+    levels.  The coarsest cells (``factor`` 0) are stretched to the image's sides instead.
     """
     height, width = like.shape[-2:]
     if factor == 0:
@@ -88,7 +88,9 @@ class Merge(nn.Module):
 
 @backbones.register("lite")
 class Lite(Backbone):
-    """Image and depth encoders with skips at full size, 1/2, 1/4 and 1/8, bottleneck at 1/16, and a residual in log depth."""
+    """Image and depth encoders with skips at full size, 1/2, 1/4 and 1/8, bottleneck at 1/16,
+    and a residual in log depth.
+    """
 
     name: ClassVar[str] = "lite"
     default_reduction: ClassVar[str] = "relative"

@@ -1,4 +1,6 @@
-"""ScaffNet (Wong et al., RA-L 2021): dense depth from sparse depth alone, learned with ground truth on synthetic scenes."""
+"""ScaffNet (Wong et al., RA-L 2021): dense depth from sparse depth alone,
+learned with ground truth on synthetic scenes.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar

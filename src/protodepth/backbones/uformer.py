@@ -58,7 +58,8 @@ def relative_index(side: int) -> Tensor:
 
 
 class WindowAttention(nn.Module):
-    r"""Attention inside windows with a learned bias R of relative position: :math:`\mathrm{softmax}(QK^\top/\sqrt{d} + R)V`.
+    r"""Attention inside windows with a learned bias R of relative position:
+    :math:`\mathrm{softmax}(QK^\top/\sqrt{d} + R)V`.
 
     A grid that fits into one window gets global attention, for it is then neither cut nor shifted.
     """
@@ -79,7 +80,9 @@ class WindowAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n c"], grid: Grid, prompts: Float[Tensor, "b p c"] | None
     ) -> Float[Tensor, "b n c"]:
-        """``prompts`` join the keys and values of every window, without position; they ask nothing, so none come out."""
+        """``prompts`` join the keys and values of every window, without position;
+        they ask nothing, so none come out.
+        """
         b, _, c = x.shape
         half = self.side // 2 if self.shifted else 0
         offset = (half if grid[0] > self.side else 0, half if grid[1] > self.side else 0)
@@ -205,7 +208,8 @@ class Uformer(Backbone):
     ``window`` at least as large as the grid of patches makes attention global.
 
     >>> net = Uformer.from_preset("small")
-    >>> batch = Batch(image=torch.rand(1, 3, 33, 40), sparse_depth=torch.ones(1, 1, 33, 40), intrinsics=torch.eye(3)[None])
+    >>> image, points = torch.rand(1, 3, 33, 40), torch.ones(1, 1, 33, 40)
+    >>> batch = Batch(image=image, sparse_depth=points, intrinsics=torch.eye(3)[None])
     >>> net(batch).shape, net.encode(batch).layers["latent"].shape
     (torch.Size([1, 1, 33, 40]), torch.Size([1, 9, 128]))
     """
@@ -257,9 +261,9 @@ class Uformer(Backbone):
     def points(self, sparse_depth: Depth) -> Float[Tensor, "b 2 h w"]:
         r"""Input of the depth encoder: log depth and validity.
 
-        The value is :math:`2 \log(z / \sqrt{d_{min} d_{max}}) / \log(d_{max} / d_{min})`, in [-1, 1].  Pixels without a point
-        take the mean of their patch, patches without a point the mean of the frame: most patches hold few points, and
-        a linear embedding of a sum over few points could not tell depth from density.
+        The value is :math:`2 \log(z / \sqrt{d_{min} d_{max}}) / \log(d_{max} / d_{min})`, in [-1, 1].  Pixels without a
+        point take the mean of their patch, patches without a point the mean of the frame: most patches hold few points,
+        and a linear embedding of a sum over few points could not tell depth from density.
         """
         low, high = self.depth_range
         valid = (sparse_depth > 0).to(sparse_depth.dtype)
@@ -275,9 +279,9 @@ class Uformer(Backbone):
     def encode(self, batch: Batch, prompts: Float[Tensor, "b p c2"] | None = None) -> Latents:
         """Skips of both encoders and the bottleneck, their concatenation.
 
-        ``prompts`` (b, p, ``prompt_channels``): p learned vectors for each frame, the first half of the channels for the
-        image encoder, the second for the depth encoder.  They are prepended to the keys and values of every window of
-        block 1 and are not part of its output.  The query that chooses prompts is the sample descriptor s of
+        ``prompts`` (b, p, ``prompt_channels``): p learned vectors for each frame, the first half of the channels for
+        the image encoder, the second for the depth encoder.  They are prepended to the keys and values of every window
+        of block 1 and are not part of its output.  The query that chooses prompts is the sample descriptor s of
         ``encode(batch)`` without prompts, the same that chooses prototypes.
         """
         pad = (0, -batch.size[1] % self.patch, 0, -batch.size[0] % self.patch)

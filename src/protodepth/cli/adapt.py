@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class Adapt:
     """Learn a new domain from an unlabelled recording.  The base model and its other domains stay as they are.
 
-    Learning stops early when the photometric loss on held-out frames no longer falls.  Sparse points that the network was never shown say
-    whether it helped; if it did not, nothing is written unless --force is given.
+    Learning stops early when the photometric loss on held-out frames no longer falls.  Sparse points that the network
+    was never shown say whether it helped; if it did not, nothing is written unless --force is given.
     """
 
     data: str
-    """The folder of a recording, or a data argument such as worlds:highway; settings may follow: FOLDER?stride=3&sample=fast:500."""
+    """The folder of a recording, or a data argument such as worlds:highway; settings may follow:
+    FOLDER?stride=3&sample=fast:500.
+    """
     name: str
     """Name of the new domain."""
     out: Path
@@ -38,7 +40,9 @@ class Adapt:
     poses: Literal["auto", "given", "network"] = "auto"
     """Camera motion: from poses.txt where there is one (auto), or always from the model's pose network."""
     depth_unit: str | None = None
-    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres, or how many steps make a metre, e.g. 4000."""
+    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres, or how many steps make a metre, e.g.
+    4000.
+    """
     sample: str | None = None
     """For a recording with dense depth/: how sparse points are taken from it, for example harris:1500."""
     withhold: float = 0.2

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Bench:
     """The paper's tables and figures by name; 'protodepth bench list' prints them.
 
-    Runs on the built-in worlds, or on --data.  Interrupted, it goes on with the same command; several processes may share one
-    --out.  Writes report.html, report.md and results.json there, with the paper's printed numbers beside this run's.
+    Runs on the built-in worlds, or on --data.  Interrupted, it goes on with the same command; several processes may
+    share one --out.  Writes report.html, report.md and results.json there,
+    with the paper's printed numbers beside this run's.
     """
 
     experiments: tyro.conf.Positional[tuple[str, ...]]
@@ -37,7 +38,9 @@ class Bench:
     base_steps: int | None = None
     """Training steps of base networks; given, bundled ones are not used."""
     data: tuple[str, ...] = ()
-    """D1 D2 D3 as data arguments (nyu_v2:/path scannet:/path void:/path, or D1=...); a fourth is the unseen one of zero-shot."""
+    """D1 D2 D3 as data arguments (nyu_v2:/path scannet:/path void:/path, or D1=...);
+    a fourth is the unseen one of zero-shot.
+    """
     size: str | None = None
     """Size of the worlds, as 64x96."""
     frames: int | None = None

@@ -1,4 +1,6 @@
-"""The commands ``protodepth data check | prepare | example | preview``.  Nothing heavy is imported until a command runs."""
+"""The commands ``protodepth data check | prepare | example | preview``.
+Nothing heavy is imported until a command runs.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +17,15 @@ class DataCheck:
     """Read every file of a recording or dataset and report every fault at once.  Exit code 2 if there are any."""
 
     path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH|NAME:PATH")]
-    """A recording's folder (settings may follow: FOLDER?poses=trajectory.txt), lists:lists.toml, kitti:/path, or a prepared folder."""
+    """A recording's folder (settings may follow:
+    FOLDER?poses=trajectory.txt), lists:lists.toml, kitti:/path, or a prepared folder.
+    """
     fix: bool = False
     """Write what is safe (unit, pose convention, frames to exclude) into recording.toml."""
     depth_unit: str | None = None
-    """Check the recording as if its depth were in this unit: kitti, mm, cm, tum, metres, or how many steps make a metre."""
+    """Check the recording as if its depth were in this unit:
+    kitti, mm, cm, tum, metres, or how many steps make a metre.
+    """
 
     def run(self) -> None:
         from protodepth.data.check import check
@@ -34,7 +40,9 @@ class DataCheck:
 
 @dataclass(frozen=True)
 class DataPrepare:
-    """Write the manifest of a dataset: where its frames are, no copied images, plus depth maps that are slow to make."""
+    """Write the manifest of a dataset: where its frames are, no copied images,
+    plus depth maps that are slow to make.
+    """
 
     dataset: Annotated[str, tyro.conf.Positional]
     """kitti, nyu_v2, nuscenes, scannet, vkitti, void, waymo, lists, rosbag, ..."""
@@ -57,7 +65,8 @@ class DataPrepare:
         print(f"{done.out}: {counts}; {done.derived} depth maps written, {done.reused} reused")
         if done.bad or done.rejected:
             print(
-                f"  left out: {len(done.bad)} bad frames, {done.rejected} with too few points (manifest.json names them)"
+                f"  left out: {len(done.bad)} bad frames, {done.rejected} with too few points (manifest.json names "
+                "them)"
             )
         print(f"  use it: protodepth train --data {done.out} ...")
 

@@ -44,7 +44,10 @@ def facts() -> dict[str, str]:
         "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu",
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()} cores",
         "cache": f"{cache} ({'writable' if os.access(place, os.W_OK) else 'NOT writable'})",
-        "free disk": f"{shutil.disk_usage(place).free / 2**30:.1f} GiB at the cache, {shutil.disk_usage('.').free / 2**30:.1f} GiB here",
+        "free disk": (
+            f"{shutil.disk_usage(place).free / 2**30:.1f} GiB at the cache, "
+            f"{shutil.disk_usage('.').free / 2**30:.1f} GiB here"
+        ),
         "bundled models": ", ".join(folders.bundled()) or "none",
     }
     for extra, modules in EXTRAS.items():

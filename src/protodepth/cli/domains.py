@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListDomains:
-    """The domains of a model: parameters, size on disk, what each was learned from, and how alike their descriptors are."""
+    """The domains of a model: parameters, size on disk, what each was learned from,
+    and how alike their descriptors are.
+    """
 
     model: str = "worlds-tiny"
     """A model folder, a run folder or a bundled name."""
@@ -58,7 +60,9 @@ class ShowDomain:
 
 @dataclass(frozen=True)
 class DescribeBase:
-    """Give the un-adapted network a descriptor and statistics from data of the kind it was trained on, so that it can be chosen by itself."""
+    """Give the un-adapted network a descriptor and statistics from data of the kind it was trained on,
+    so that it can be chosen by itself.
+    """
 
     data: str
     """A recording's folder or a data argument such as worlds:room."""

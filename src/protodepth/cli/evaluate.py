@@ -58,11 +58,13 @@ class Evaluate:
         from protodepth.storage.files import write_json
 
         print(
-            f"{data.name} {self.split}: {len(result.images)} frames, {'chosen by descriptor' if use is None else f'domain {use}'}"
+            f"{data.name} {self.split}: {len(result.images)} frames, "
+            f"{'chosen by descriptor' if use is None else f'domain {use}'}"
         )
         if result.bad_frames:
             print(
-                f"  {len(result.bad_frames)} frames cannot be read and are left out: {next(iter(result.bad_frames.values()))}"
+                f"  {len(result.bad_frames)} frames cannot be read and are left out: "
+                f"{next(iter(result.bad_frames.values()))}"
             )
         for name in METRICS:
             print(f"  {name:<6}{result.mean[name]:>10.2f} {UNITS[name]}")

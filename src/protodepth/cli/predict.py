@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Predict:
     """Dense depth for a picture and its sparse depth, for folders of both, for a video, or for a recording.
 
-    Writes into --out: depth (16-bit PNG or .npy), depth in colour with a legend, a coloured point cloud (.ply), and predictions.jsonl with
-    one line a frame: domain, similarity to each, distance, unknown or not, seconds, share of the sparse points kept.  A frame that
-    cannot be read is recorded there, the rest goes on, and the exit code is 2.
+    Writes into --out: depth (16-bit PNG or .npy), depth in colour with a legend, a coloured point cloud (.ply), and
+    predictions.jsonl with one line a frame: domain, similarity to each, distance, unknown or not, seconds, share of the
+    sparse points kept.  A frame that cannot be read is recorded there, the rest goes on, and the exit code is 2.
     """
 
     out: Path
@@ -45,7 +45,9 @@ class Predict:
     unknown: Literal["nearest", "base", "error"] = "nearest"
     """For a frame unlike every known domain: the chosen domain all the same, the un-adapted network, or stop."""
     depth_unit: str | None = None
-    """Unit of the sparse PNGs: kitti (value/256), mm, cm, metres; not given = guessed where the values leave no doubt."""
+    """Unit of the sparse PNGs: kitti (value/256), mm, cm, metres;
+    not given = guessed where the values leave no doubt.
+    """
     format: Literal["kitti", "mm", "npy"] = "kitti"
     """Depth files: 16-bit PNG with metres x 256, 16-bit PNG with millimetres, or .npy with metres."""
     write: tuple[Literal["depth", "color", "cloud"], ...] = ("depth", "color", "cloud")

@@ -9,8 +9,8 @@ import tyro
 
 @dataclass(frozen=True)
 class Train:
-    """Run a recipe: train a base network, or a method on a sequence of domains.  The output folder holds the model, the resolved
-    recipe, a log of every 50th step and, for sequences, results and a report.
+    """Run a recipe: train a base network, or a method on a sequence of domains.  The output folder holds the model, the
+    resolved recipe, a log of every 50th step and, for sequences, results and a report.
 
     Several processes share every batch: torchrun --nproc_per_node=2 -m protodepth train ...
     """

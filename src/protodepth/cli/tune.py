@@ -22,7 +22,9 @@ class Tune:
     trials: int = 6
     """Trials of each method; the first is the start as it is: the recipe, with the values of --tuned."""
     domains: int = 2
-    """How many domains of the sequence the trials are judged on: 2 leaves the third untouched, 3 sees confusion among all of them."""
+    """How many domains of the sequence the trials are judged on:
+    2 leaves the third untouched, 3 sees confusion among all of them.
+    """
     data: tuple[str, ...] = ()
     """D1 D2 D3 as data arguments instead of the worlds, as for bench."""
     tuned: Path | None = None

@@ -51,7 +51,9 @@ class AugmentConfig:
 
     @classmethod
     def published(cls, setting: str = "methods") -> "AugmentConfig":
-        """``base``: pretraining and finetuning scripts; ``methods``: the continual-learning scripts (NETWORKS section 8)."""
+        """``base``: pretraining and finetuning scripts; ``methods``:
+        the continual-learning scripts (NETWORKS section 8).
+        """
         jitter = {"brightness": (0.5, 1.5), "contrast": (0.5, 1.5), "saturation": (0.5, 1.5), "hue": 0.1}
         if setting == "methods":
             return cls(**jitter, flip_horizontal=True, resize=(0.6, 1.0), crop_bottom=True)  # type: ignore[arg-type]
@@ -73,7 +75,8 @@ def generator(seed: int, step: int) -> torch.Generator:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random numbers for the rows of a batch: always drawn on the CPU and for the whole batch, so that they are the same on any
+    """Random numbers for the rows of a batch:
+    always drawn on the CPU and for the whole batch, so that they are the same on any
     device and however many processes share it."""
 
     random: torch.Generator
@@ -174,7 +177,9 @@ def turn_hue(image: Image, turns: Float[Tensor, "b 1 1 1"]) -> Image:
 
 
 def hide_points(sparse: Depth, config: AugmentConfig, draws: Draws) -> Depth:
-    """Hide a random share of the points, and of whole rows of them, from the network; value and validity go together."""
+    """Hide a random share of the points, and of whole rows of them, from the network;
+    value and validity go together.
+    """
     height, width = sparse.shape[-2:]
     if config.remove_points != (0, 0):
         share = draws.uniform(config.remove_points)

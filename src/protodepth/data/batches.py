@@ -53,7 +53,9 @@ def collate(frames: Sequence[Frame], *, ground_truth: bool = False, domain: str 
 
 
 class _Indices(Sampler[list[int]]):
-    """An endless, seeded stream of index batches: step n has the same frames whatever the number of workers or restarts."""
+    """An endless, seeded stream of index batches:
+    step n has the same frames whatever the number of workers or restarts.
+    """
 
     def __init__(self, length: int, batch_size: int, seed: int, start: int = 0, share: Share | None = None) -> None:
         self.length, self.batch_size, self.seed, self.start = length, batch_size, seed, start
@@ -183,8 +185,8 @@ def training_batches(
 ) -> TrainingBatches:
     """Endless training batches without ground truth, the same for any number of workers and for a resumed run.
 
-    Where several processes learn together each reads its rows of the same batches.  ``turn`` says which of them gets the first row, so
-    that the short batches of several sources do not all fall to one.
+    Where several processes learn together each reads its rows of the same batches.  ``turn`` says which of them gets
+    the first row, so that the short batches of several sources do not all fall to one.
     """
     if len(data) == 0:
         raise DataError(f"domain {domain!r} has no training frames")

@@ -21,8 +21,9 @@ from protodepth.errors import DataError, ProtoDepthError
 def check(path: str | Path, *, fix: bool = False, progress: Progress | None = None, **options: Any) -> CheckReport:
     """Check a recording folder, or any data argument such as ``lists:lists.toml`` or ``kitti:/data/kitti``.
 
-    ``fix`` writes what is safe into the recording's recording.toml: the unit and the pose convention where the images prove
-    them, and the frames to exclude.  No other file is touched; the old recording.toml is kept as recording.toml.bak.
+    ``fix`` writes what is safe into the recording's recording.toml: the unit and the pose convention where the images
+    prove them, and the frames to exclude.  No other file is touched;
+    the old recording.toml is kept as recording.toml.bak.
     """
     argument = str(path)
     name, rest = parse_argument(argument)

@@ -3,9 +3,9 @@
 An entry names files, not pixels, so that a dataset of 100,000 frames costs a memory-mapped text file and one array
 of offsets.  Keys: ``id``, ``image`` (a picture; with ``"triplet": true`` three frames side by side), ``neighbours``
 (pictures), ``poses`` (16 numbers each, g_{tau t}), ``K`` (9 numbers, for the frame after resize and crop), ``sparse``
-or ``dense`` (depth; dense is thinned by the sampler), ``truth``, ``fault`` (why the frame cannot be read), ``crop`` (top, left, height, width; else the reader's).
-A reference ``file#inside`` lies in a container file (.sens, .mat, .parquet) that the dataset knows how to open; ``@/file``
-is a derived file beside the manifest.
+or ``dense`` (depth; dense is thinned by the sampler), ``truth``, ``fault`` (why the frame cannot be read), ``crop``
+(top, left, height, width; else the reader's).  A reference ``file#inside`` lies in a container file (.sens, .mat,
+.parquet) that the dataset knows how to open; ``@/file`` is a derived file beside the manifest.
 """
 
 import hashlib

@@ -33,8 +33,8 @@ class Faults:
         if len(self.found) > self.most:
             some = "\n  ".join(f"{k}: {v}" for k, v in list(self.found.items())[:5])
             raise DataError(
-                f"{self.what}: {len(self.found)} of {self.total} frames cannot be used (limit {MAX_BAD:.0%}):\n  {some}\n"
-                "  protodepth data check lists them all"
+                f"{self.what}: {len(self.found)} of {self.total} frames cannot be used (limit {MAX_BAD:.0%}):\n  "
+                f"{some}\n  protodepth data check lists them all"
             )
         logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
 

@@ -2,8 +2,8 @@
 
 ``nearest``        every pixel takes the depth of the nearest point
 ``linear``         linear on the triangles between the points, nearest outside of them
-``morphological``  after the idea of IP-Basic (Ku et al. 2018): dilations of growing size in which the nearer surface wins,
-                   columns extended upwards, then blurs
+``morphological``  after the idea of IP-Basic (Ku et al. 2018): dilations of growing size in which the nearer surface
+                   wins, columns extended upwards, then blurs
 None of them looks at the image.
 """
 

@@ -22,8 +22,8 @@ WIDE = 1.9  # pictures wider than this share of their height are laid out in two
 def preview(argument: str | Path, out_png: str | Path, *, rows: int = 4, split: str = "train", **options: Any) -> Path:
     """Write a PNG with ``rows`` frames of a data argument, evenly spread; returns its path.
 
-    ``preview("my_recording", "sheet.png")``.  The warped neighbour should look like the image wherever there is depth; if it
-    does not, units, poses or intrinsics are wrong.
+    ``preview("my_recording", "sheet.png")``.  The warped neighbour should look like the image wherever there is depth;
+    if it does not, units, poses or intrinsics are wrong.
     """
     domain = open_domain(str(argument), **options)
     data = domain.split(split) if len(domain.split(split)) else domain.test
@@ -46,7 +46,9 @@ def filled(depth: np.ndarray) -> np.ndarray:
 
 
 def warped_neighbour(frame: Frame) -> np.ndarray | None:
-    """The first neighbour seen from the frame's camera (Eq. 2), from ground truth or sparse depth; None without a pose."""
+    """The first neighbour seen from the frame's camera (Eq. 2), from ground truth or sparse depth;
+    None without a pose.
+    """
     if not frame.poses:
         return None
     image = torch.from_numpy(np.ascontiguousarray(frame.neighbours[0])).permute(2, 0, 1)[None].float()

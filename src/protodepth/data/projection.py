@@ -39,8 +39,8 @@ def project(
 ) -> Float[np.ndarray, "h w"]:
     """Points in the camera's frame (x right, y down, z forward) as a depth map; pixel centres at integers.
 
-    ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.  ``last``: of several points on a pixel the last
-    one stays, not the nearest.
+    ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.  ``last``: of several points on a pixel
+    the last one stays, not the nearest.
     """
     points = points[points[:, 2] > near]
     x, y = (points[:, :2] / points[:, 2:]).T
@@ -53,7 +53,9 @@ def project(
 
 
 def distort(x: np.ndarray, y: np.ndarray, k: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Brown's model on normalised coordinates.  Far outside the picture it folds back, so such points are moved away."""
+    """Brown's model on normalised coordinates.
+    Far outside the picture it folds back, so such points are moved away.
+    """
     k1, k2, p1, p2, k3 = k
     r2 = x * x + y * y
     radial = 1 + k1 * r2 + k2 * r2**2 + k3 * r2**3

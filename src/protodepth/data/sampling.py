@@ -24,7 +24,8 @@ def luminance(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
 
 
 def harris_response(grey: Float[np.ndarray, "h w"], sigma: float = 1.0, k: float = 0.04) -> Float[np.ndarray, "h w"]:
-    r"""Corner strength :math:`\det M - k\,(\operatorname{tr} M)^2` of the structure tensor :math:`M = G_\sigma * \nabla I \nabla I^\top`.
+    r"""Corner strength :math:`\det M - k\,(\operatorname{tr} M)^2` of the structure tensor
+    :math:`M = G_\sigma * \nabla I \nabla I^\top`.
 
     >>> step = np.zeros((16, 16)); step[8:, 8:] = 1.0
     >>> tuple(int(i) for i in np.unravel_index(harris_response(step).argmax(), step.shape)) in {(7, 7), (8, 8)}
@@ -73,7 +74,9 @@ def harris(
 def harris_grid(
     image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "h w"]:
-    """The strongest corner of each cell of a grid of about ``count`` cells, as trackers do that spread their features."""
+    """The strongest corner of each cell of a grid of about ``count`` cells,
+    as trackers do that spread their features.
+    """
     _check(image, depth, count)
     h, w = depth.shape
     across = max(1, round(np.sqrt(count * w / h)))
@@ -105,7 +108,8 @@ def scan_lines(
     columns: int | None = None,
     dropout: float = 0.0,
 ) -> Float[np.ndarray, "h w"]:
-    """Depth on ``lines`` evenly spaced image rows, at ``columns`` evenly spaced columns, each point lost with ``dropout``.
+    """Depth on ``lines`` evenly spaced image rows, at ``columns`` evenly spaced columns,
+    each point lost with ``dropout``.
 
     A flat stand-in for a LiDAR that sits at the camera; the first row of the pattern is drawn by ``rng``.
     """
@@ -131,10 +135,11 @@ def lines(
 def harris_uncle(
     image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "h w"]:
-    """The points of the published NYUv2 preparation: the 30 000 LOWEST Harris responses, thinned to ``count`` by k-means.
+    """The points of the published NYUv2 preparation:
+    the 30 000 LOWEST Harris responses, thinned to ``count`` by k-means.
 
-    The published script sorts upwards and so takes strong edges (negative responses), not corners.  Its seed is 1 whatever
-    the frame; ``rng`` is not used.
+    The published script sorts upwards and so takes strong edges (negative responses), not corners.  Its seed is 1
+    whatever the frame; ``rng`` is not used.
     """
     del rng
     _check(image, depth, count)
@@ -170,10 +175,11 @@ def fast(
 def fast_protodepth(
     image: Float[np.ndarray, "H W 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "h w"]:
-    """The points of ProtoDepth's own ScanNet script: FAST on the picture as stored, the map of them reduced to the depth's size.
+    """The points of ProtoDepth's own ScanNet script:
+    FAST on the picture as stored, the map of them reduced to the depth's size.
 
-    It takes every n-th pixel of that map and does not cut it like the depth, so that the points are not corners any more; of 7500
-    about 1600 stay.
+    It takes every n-th pixel of that map and does not cut it like the depth, so that the points are not corners any
+    more; of 7500 about 1600 stay.
     """
     _check(None, depth, count)
     points = _fast_points(image, "fast_protodepth")

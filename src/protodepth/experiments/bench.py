@@ -1,4 +1,6 @@
-"""Run experiments in a folder: resumable, shared by several processes, refused where the folder belongs to something else."""
+"""Run experiments in a folder: resumable, shared by several processes,
+refused where the folder belongs to something else.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -55,8 +57,8 @@ def bench(
 ) -> list[Path]:
     """Run the experiments and write report.html, report.md and results.json into ``out``; returns their paths.
 
-    Everything is planned and checked before anything runs.  Cells that are finished are not repeated; cells that another process works on
-    are left to it and waited for.
+    Everything is planned and checked before anything runs.  Cells that are finished are not repeated; cells that
+    another process works on are left to it and waited for.
     """
     reporter = reporter or Reporter(quiet=True)
     cells, store = ordered(plan(names, options)), Store(out, device)
@@ -77,7 +79,9 @@ def plan(names: Sequence[str], options: Options) -> list[Cell]:
 
 
 def check_data(cells: Sequence[Cell], store: Store) -> None:
-    """Data that cannot be opened and two domains of one name are errors here, not after hours; finished cells need no data any more."""
+    """Data that cannot be opened and two domains of one name are errors here, not after hours;
+    finished cells need no data any more.
+    """
     names: dict[str, str] = {}
     for cell in cells:
         if store.done(cell):
@@ -134,8 +138,8 @@ def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: 
     if found:
         where, old, new = found
         raise CheckpointError(
-            f"{path.parent.parent.parent} holds {experiment.name} with {where} = {old!r}, this command has {new!r}: give another --out, or the "
-            "same settings"
+            f"{path.parent.parent.parent} holds {experiment.name} with {where} = {old!r}, this command has {new!r}: "
+            "give another --out, or the same settings"
         )
 
 
@@ -217,7 +221,9 @@ def write_report(out: Path, command: str = "") -> list[Path]:
 
 
 def _planned_again(name: str, options: Options) -> list[Cell]:
-    """The cells of an earlier request; none if what it started from (a model, a folder of predictions) has gone since."""
+    """The cells of an earlier request; none if what it started from (a model, a folder of predictions)
+    has gone since.
+    """
     try:
         return plan([name], options)
     except (ConfigError, CheckpointError):

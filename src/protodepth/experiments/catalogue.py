@@ -42,20 +42,33 @@ def _table(
 
 # fmt: off
 EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
-    _table("indoor", "main table, additional table (1, 2)", "all methods on three indoor domains", main_tables, ("indoor",), (*CONVOLUTIONAL, "uformer")),
-    _table("outdoor", "main table, additional table (3)", "all methods on three outdoor domains", main_tables, ("outdoor",), CONVOLUTIONAL),
-    _table("mixed", "additional table (4, 5)", "outdoors, indoors, outdoors again", main_tables, ("mixed",), ("lite", "kbnet", "uformer")),
-    _table("set-sizes-indoor", "sensitivity study, indoor", "number of prototypes of image and depth layers", set_sizes, ("indoor",), ("kbnet",)),
-    _table("set-sizes-outdoor", "sensitivity study, outdoor", "number of prototypes of image and depth layers", set_sizes, ("outdoor",), ("kbnet",)),
+    _table("indoor", "main table, additional table (1, 2)", "all methods on three indoor domains", main_tables,
+           ("indoor",), (*CONVOLUTIONAL, "uformer")),
+    _table("outdoor", "main table, additional table (3)", "all methods on three outdoor domains", main_tables,
+           ("outdoor",), CONVOLUTIONAL),
+    _table("mixed", "additional table (4, 5)", "outdoors, indoors, outdoors again", main_tables, ("mixed",),
+           ("lite", "kbnet", "uformer")),
+    _table("set-sizes-indoor", "sensitivity study, indoor", "number of prototypes of image and depth layers", set_sizes,
+           ("indoor",), ("kbnet",)),
+    _table("set-sizes-outdoor", "sensitivity study, outdoor", "number of prototypes of image and depth layers",
+           set_sizes, ("outdoor",), ("kbnet",)),
     _table("ablations", "both ablation tables", "ProtoDepth without each of its parts", ablations, PAIRS, ("kbnet",)),
-    _table("training-time", "training times", "seconds of a step and minutes of an epoch by method", training_time, PAIRS, ("kbnet",)),
-    _table("joint", "upper bound", "all domains at once against one after the other", joint, ("outdoor",), ("uformer",)),
-    _table("zero-shot", "generalisation to nuScenes", "a domain that nobody has seen", zero_shot, ("outdoor",), ("kbnet",)),
-    _table("foundation", "foundation models", "an outside model's predictions, scaled by the median", foundation, ("indoor",), ("kbnet",)),
-    _table("forgetting-curve", "first figure", "the error on the first domain while later ones are learned", forgetting_curve, ("outdoor",), ("kbnet",)),
-    _table("tsne", "figure of descriptors", "sample and domain descriptors in the plane", tsne, ("indoor",), ("kbnet",)),
-    _table("qualitative", "qualitative figures", "depth and error maps on an old domain after a new one", qualitative, ("outdoor", "indoor"), ("voiced", "fusionnet")),
-    _table("classical", "not in the paper", "interpolation: the floor that learning must beat", classical, PAIRS, CONVOLUTIONAL),
+    _table("training-time", "training times", "seconds of a step and minutes of an epoch by method", training_time,
+           PAIRS, ("kbnet",)),
+    _table("joint", "upper bound", "all domains at once against one after the other", joint, ("outdoor",),
+           ("uformer",)),
+    _table("zero-shot", "generalisation to nuScenes", "a domain that nobody has seen", zero_shot, ("outdoor",),
+           ("kbnet",)),
+    _table("foundation", "foundation models", "an outside model's predictions, scaled by the median", foundation,
+           ("indoor",), ("kbnet",)),
+    _table("forgetting-curve", "first figure", "the error on the first domain while later ones are learned",
+           forgetting_curve, ("outdoor",), ("kbnet",)),
+    _table("tsne", "figure of descriptors", "sample and domain descriptors in the plane", tsne, ("indoor",),
+           ("kbnet",)),
+    _table("qualitative", "qualitative figures", "depth and error maps on an old domain after a new one", qualitative,
+           ("outdoor", "indoor"), ("voiced", "fusionnet")),
+    _table("classical", "not in the paper", "interpolation: the floor that learning must beat", classical, PAIRS,
+           CONVOLUTIONAL),
 )}
 # fmt: on
 
@@ -91,7 +104,8 @@ def restricted(experiment: Experiment, options: Options) -> Experiment:
     experiment = replace(experiment, sequences=options.sequences or experiment.sequences)
     if options.data and len(experiment.sequences) > 1:
         raise ConfigError(
-            f"{experiment.name} runs on {' and '.join(experiment.sequences)}, --data names one sequence: say which with --sequence"
+            f"{experiment.name} runs on {' and '.join(experiment.sequences)}, --data names one sequence: "
+            "say which with --sequence"
         )
     for backbone in experiment.networks(options):
         for method in options.methods:
@@ -100,7 +114,9 @@ def restricted(experiment: Experiment, options: Options) -> Experiment:
 
 
 def shared_settings(experiment: Experiment, options: Options) -> dict[str, Any]:
-    """What must be the same for everything of an experiment in one output folder: the data, the budget and the recipes."""
+    """What must be the same for everything of an experiment in one output folder:
+    the data, the budget and the recipes.
+    """
     plan = Planner(options)
     sequences = {s: config.to_dict(plan.recipe(s)) for s in experiment.sequences}
     starts = {s: config.to_dict(plan.base_recipe(recipes.SEQUENCES[s]().start, "lite")) for s in experiment.sequences}

@@ -1,7 +1,7 @@
 """A cell is one unit of work with everything its result depends on; a store keeps the results of cells in a folder.
 
-The name of a cell's folder ends with the hash of its settings, so two configurations never meet in one folder, and experiments
-that need the same training share it.
+The name of a cell's folder ends with the hash of its settings, so two configurations never meet in one folder, and
+experiments that need the same training share it.
 """
 
 import hashlib
@@ -27,7 +27,8 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """``label``: backbone, method, variant, seed, sequence ... for tables.  ``settings``: what the result depends on, JSON-able.
+    """``label``: backbone, method, variant, seed, sequence ... for tables.  ``settings``:
+    what the result depends on, JSON-able.
 
     ``needs``: cells whose results this one starts from; their keys are part of its own.
     """
@@ -73,7 +74,9 @@ def ordered(cells: Iterable[Cell]) -> list[Cell]:
 
 
 class Store:
-    """Results of cells in ``folder/cells/<kind>/<key>``: ``result.json`` is written last, and only it says that a cell is done."""
+    """Results of cells in ``folder/cells/<kind>/<key>``:
+    ``result.json`` is written last, and only it says that a cell is done.
+    """
 
     def __init__(self, folder: Path, device: str | torch.device = "cpu") -> None:
         self.folder = folder

@@ -1,4 +1,6 @@
-"""The floor that every learned method must beat: interpolation (see data/interpolation.py) on the test frames of each domain."""
+"""The floor that every learned method must beat:
+interpolation (see data/interpolation.py) on the test frames of each domain.
+"""
 
 import time
 from typing import Any
@@ -86,7 +88,8 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
                 own = found[name, domains[0]]["mae"]
                 verdict = "better than" if own < floor else "NOT better than"
                 notes.append(
-                    f"{sequence}: {network_name(name)}'s base is {verdict} the best interpolation on {domains[0]} ({own:.1f} against {floor:.1f} mm)."
+                    f"{sequence}: {network_name(name)}'s base is {verdict} the best interpolation on {domains[0]} "
+                    f"({own:.1f} against {floor:.1f} mm)."
                 )
         columns = tuple(Column(METRIC_NAMES[m], d, "mm", 1) for d in domains for m in ("mae", "rmse"))
         tables.append(

@@ -76,14 +76,16 @@ def findings(results: list[SequenceResult]) -> list[str]:
         finetuned, ours = by_name["finetune"], by_name["protodepth"]
         old, new = finetuned.incremental.matrices["mae"], ours.incremental.matrices["mae"]
         lines.append(
-            f"Finetuning forgets {100 * old.forgetting():.1f} % (MAE); ProtoDepth forgets {100 * new.forgetting():.3f} % when the domain "
-            f"is given and {100 * ours.agnostic.matrices['mae'].forgetting():.1f} % when it is chosen by descriptor."
+            f"Finetuning forgets {100 * old.forgetting():.1f} % (MAE); ProtoDepth forgets {100 * new.forgetting():.3f} "
+            f"% when the domain is given and {100 * ours.agnostic.matrices['mae'].forgetting():.1f} % when it is "
+            "chosen by descriptor."
         )
         for k, name in enumerate(ours.domains[1:], start=1):
             ratio = new.values[k, k] / old.values[k, k]
             lines.append(
-                f"On {name}, ProtoDepth's error just after learning it is {new.values[k, k]:.0f} mm, finetuning's {old.values[k, k]:.0f} mm "
-                f"({100 * (ratio - 1):+.1f} %); the frozen network has {new.values[0, k]:.0f} mm."
+                f"On {name}, ProtoDepth's error just after learning it is {new.values[k, k]:.0f} mm, "
+                f"finetuning's {old.values[k, k]:.0f} mm ({100 * (ratio - 1):+.1f} %); "
+                f"the frozen network has {new.values[0, k]:.0f} mm."
             )
         times = sum(ours.seconds) / max(sum(finetuned.seconds), 1e-9)
         lines.append(f"Training time of ProtoDepth relative to finetuning: {times:.2f}.")

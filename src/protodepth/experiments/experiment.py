@@ -19,7 +19,9 @@ PAIRS = ("indoor", "outdoor")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """``sequences``: what it runs on by default.  ``cells`` plans its cells for one request, ``show`` makes tables and figures of finished ones."""
+    """``sequences``: what it runs on by default.
+    ``cells`` plans its cells for one request, ``show`` makes tables and figures of finished ones.
+    """
 
     name: str
     paper: str

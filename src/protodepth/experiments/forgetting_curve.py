@@ -30,6 +30,9 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
         first = both["domains"][0]
         for metric in METRICS[:2]:
             svg = curve_chart(both, first, metric)
-            title = f"{METRIC_NAMES[metric]} on {first} (val frames) while {' and '.join(both['domains'][1:])} are learned, {network_name(backbone)}"
+            title = (
+                f"{METRIC_NAMES[metric]} on {first} (val frames) while {' and '.join(both['domains'][1:])} are "
+                f"learned, {network_name(backbone)}"
+            )
             figures.append(Figure(f"{backbone}-{metric}", title, svg=svg))
     return {"figures": figures}

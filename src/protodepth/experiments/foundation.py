@@ -110,9 +110,9 @@ def run(job: Job) -> dict[str, Any]:
 
 
 HOW_FOUNDATION = (
-    "Predictions of an outside model are not given. Write the test images with 'protodepth bench foundation --images FOLDER', run the "
-    "model on them, save each map as <frame>.npy (or 16-bit .png) of the same size, then 'protodepth bench foundation --predictions "
-    "FOLDER --kind depth' (or disparity) '--scale sparse' (or truth)."
+    "Predictions of an outside model are not given. Write the test images with 'protodepth bench foundation --images "
+    "FOLDER', run the model on them, save each map as <frame>.npy (or 16-bit .png) of the same size, "
+    "then 'protodepth bench foundation --predictions FOLDER --kind depth' (or disparity) '--scale sparse' (or truth)."
 )
 
 
@@ -120,7 +120,10 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
     there, lines = _printed_errors("foundation", paper), []
     outside = [(c, r) for c, r in finished if c.kind == "outside"]
     for cell, result in outside:
-        name = f"{cell.label['outside']} (scaled at {'sparse points' if cell.label['scale'] == 'sparse' else 'ground truth'})"
+        name = (
+            f"{cell.label['outside']} (scaled at "
+            f"{'sparse points' if cell.label['scale'] == 'sparse' else 'ground truth'})"
+        )
         lines.append(Line(("–", name), tuple(Value(result["errors"][m]) for m in METRICS)))
     ours = groups([(c, r) for c, r in finished if c.kind == "sequence"])
     for g in ours:

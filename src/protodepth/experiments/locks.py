@@ -1,7 +1,7 @@
 """Who works on a cell: a lock file with a heartbeat, so that several processes and machines can share one folder.
 
-A lock is created with O_EXCL and says who holds it.  Its file time is renewed while the holder works.  It is stale when the holder is a
-dead process of this machine, or when it has not been renewed for ``STALE_AFTER`` seconds.
+A lock is created with O_EXCL and says who holds it.  Its file time is renewed while the holder works.  It is stale when
+the holder is a dead process of this machine, or when it has not been renewed for ``STALE_AFTER`` seconds.
 """
 
 import contextlib
@@ -22,7 +22,9 @@ STALE_AFTER = 180.0  # many heartbeats: a machine under load or a slow network d
 
 
 def this_machine() -> str:
-    """Process numbers mean something only within one of these: a host, and there one namespace of processes (a container)."""
+    """Process numbers mean something only within one of these:
+    a host, and there one namespace of processes (a container).
+    """
     try:
         space = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -31,7 +33,9 @@ def this_machine() -> str:
 
 
 def birth(pid: int) -> str | None:
-    """When a process began, as the system writes it: a number that is used again belongs to another process.  None: no such process."""
+    """When a process began, as the system writes it: a number that is used again belongs to another process.  None:
+    no such process.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

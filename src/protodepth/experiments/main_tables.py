@@ -47,8 +47,9 @@ def score_table(rows: Sequence[Group], sequence: str, *, paper: bool) -> Table:
         cells = [Value.of(g.values(s, m), there.value(s, m) if there else None) for s in SCORES for m in METRICS]
         lines.append(Line((network_name(g.backbone), g.name), tuple(cells), g.backbone, g.method not in UNRANKED))
     note = (
-        "Lower is better; bold best, underlined second best of the methods that learn one domain after the other. The paper's numbers "
-        "are for other data (NYUv2, ScanNet, VOID; KITTI, Waymo, VKITTI): signs and order can be compared, sizes cannot."
+        "Lower is better; bold best, underlined second best of the methods that learn one domain after the other. "
+        "The paper's numbers are for other data (NYUv2, ScanNet, VOID; KITTI, Waymo, VKITTI): "
+        "signs and order can be compared, sizes cannot."
     )
     return Table(
         name="scores",
@@ -106,7 +107,8 @@ def paired_table(rows: Sequence[Group]) -> Table:
         heads=("Network", "Difference"),
         columns=(*columns, Column("better", "performance MAE", "seeds", 0, ranked=False)),
         lines=tuple(lines),
-        note="Above zero: ProtoDepth has the lower error. Mean and standard deviation of the differences with the same seed.",
+        note="Above zero: ProtoDepth has the lower error. Mean and standard deviation of the differences with the same "
+        "seed.",
     )
 
 
@@ -131,8 +133,9 @@ def gain_table(rows: Sequence[Group], sequence: str) -> Table:
             Column("the paper's text", ranked=False),
         ),
         lines=tuple(lines),
-        note="Mean over networks and metrics of 100 (best baseline − ours) / best baseline, the best baseline of each cell. In brackets: "
-        "computed from the paper's printed tables (its text exchanges two of the indoor numbers).",
+        note="Mean over networks and metrics of 100 (best baseline − ours) / best baseline, "
+        "the best baseline of each cell. In brackets: computed from the paper's printed tables (its text exchanges two "
+        "of the indoor numbers).",
     )
 
 
@@ -172,8 +175,9 @@ def cost_table(rows: Sequence[Group]) -> Table:
         heads=("Network", "Method"),
         columns=columns,
         lines=tuple(lines),
-        note="Training: all later domains, with the method's own extra work; seeds that were interrupted and resumed are left out. Extra: "
-        "what is kept between domains beyond the network, for all later domains together.",
+        note="Training: all later domains, with the method's own extra work; "
+        "seeds that were interrupted and resumed are left out. Extra: what is kept between domains beyond the network, "
+        "for all later domains together.",
     )
 
 
@@ -196,8 +200,8 @@ def findings(rows: Sequence[Group], sequence: str) -> list[str]:
     if found.cells:
         verdict = "less" if found.mean > 50 else "not less"
         lines.append(
-            f"ProtoDepth-A's forgetting is {found.mean:.1f} % below the best baseline's on average (over {len(found.cells)} cells of network "
-            f"and metric): {verdict} than half of it."
+            f"ProtoDepth-A's forgetting is {found.mean:.1f} % below the best baseline's on average (over "
+            f"{len(found.cells)} cells of network and metric): {verdict} than half of it."
         )
     if found.undefined:
         cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in found.undefined)
@@ -223,7 +227,9 @@ AT_THE_END = "mean of all domains at the end"
 
 
 def _at_the_end(group: Group) -> list[float]:
-    """What a user has after the last domain, for each seed: the S of SPTO, of which the harmonic mean takes only one half."""
+    """What a user has after the last domain, for each seed:
+    the S of SPTO, of which the harmonic mean takes only one half.
+    """
     return [float(group.matrix(seed, "mae").values[-1].mean()) for seed in group.documents]
 
 
@@ -238,8 +244,8 @@ def _winner(rows: Sequence[Group], backbone: str, score: str) -> str:
     best = " and ".join(name for name, mean in means.items() if mean == lowest)
     place = 1 + sum(mean < ours for mean in means.values())
     return (
-        f"{network_name(backbone)}, {SCORE_NAMES.get(score, score)} (MAE): best is {best} with {lowest:.1f} mm; ProtoDepth is number {place} "
-        f"of {len(means)} with {ours:.1f} mm."
+        f"{network_name(backbone)}, {SCORE_NAMES.get(score, score)} (MAE): best is {best} with {lowest:.1f} mm; "
+        f"ProtoDepth is number {place} of {len(means)} with {ours:.1f} mm."
     )
 
 

@@ -1,4 +1,6 @@
-"""The paper's printed tables as data (``assets/paper.toml``), and the gain over the best baseline as the paper computes it."""
+"""The paper's printed tables as data (``assets/paper.toml``),
+and the gain over the best baseline as the paper computes it.
+"""
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +105,8 @@ def main_rows(sequence: str) -> list[ScoreRow]:
 def gain(rows: Iterable[ScoreRow], score: str, setting: str, *, baselines: Sequence[str] | None = None) -> Gain:
     r"""For each network and metric :math:`100 (b - o) / b` with b the lowest value of the baselines and o ProtoDepth's.
 
-    The baseline may be another one in each cell, as in the paper.  ``baselines`` None: all sequential methods that learn.
+    The baseline may be another one in each cell, as in the paper.  ``baselines`` None:
+    all sequential methods that learn.
 
     >>> round(gain(main_rows("indoor"), "forgetting", "agnostic").mean, 2)
     52.22
@@ -125,7 +128,8 @@ def gain(rows: Iterable[ScoreRow], score: str, setting: str, *, baselines: Seque
 
 
 def agnostic_wins(rows: Iterable[ScoreRow]) -> list[tuple[str, str, str, float]]:
-    """Where ProtoDepth-A has a lower value than ProtoDepth: (backbone, score, metric, difference in per cent of ProtoDepth's).
+    """Where ProtoDepth-A has a lower value than ProtoDepth:
+    (backbone, score, metric, difference in per cent of ProtoDepth's).
 
     Forgetting is left out: ProtoDepth's is zero, so nothing can be relative to it.
 

@@ -1,4 +1,6 @@
-"""The qualitative figures: depth and errors on an old domain after a new one, windows on thin things, error by distance."""
+"""The qualitative figures: depth and errors on an old domain after a new one, windows on thin things,
+error by distance.
+"""
 
 from typing import Any
 
@@ -45,7 +47,9 @@ JUDGED_FRAMES = 32  # for the error by distance
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Depth and errors of every method on an old domain after a new one, windows on thin things, and the error by distance."""
+    """Depth and errors of every method on an old domain after a new one, windows on thin things,
+    and the error by distance.
+    """
     domains = open_of(job.cell.needs[0])
     old, new = (domains[job.cell.settings[k]] for k in ("old", "new"))
     chosen, boxes = thin_frames(old.test, int(job.cell.settings["frames"]))
@@ -65,7 +69,9 @@ def run(job: Job) -> dict[str, Any]:
 
 
 def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[int]]]:
-    """The frames whose ground truth has the most prominent thin things, and the window of each: no prediction is looked at."""
+    """The frames whose ground truth has the most prominent thin things, and the window of each:
+    no prediction is looked at.
+    """
     found = []
     for index in range(len(data)):
         truth = data[index].ground_truth
@@ -108,7 +114,10 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
         name = f"{cell.label['sequence']}-{cell.label['backbone']}"
         samples = load_samples(store.place(cell) / "samples.npz")
         for n, (sample, box) in enumerate(zip(samples, r["boxes"], strict=True)):
-            title = f"{r['old']} after learning {r['new']}, {network_name(cell.label['backbone'])}, frame {sample.name}: depth, error, and both in a window on the most prominent thin thing"
+            title = (
+                f"{r['old']} after learning {r['new']}, {network_name(cell.label['backbone'])}, "
+                f"frame {sample.name}: depth, error, and both in a window on the most prominent thin thing"
+            )
             figures.append(Figure(f"{name}-{n}", title, png=montage(sample, box)))
         curves = [
             Curve(

@@ -18,7 +18,8 @@ def build(experiment: Experiment, cells: Sequence[Cell], store: Store, *, paper:
     return Section(
         name=experiment.name,
         title=f"{experiment.name}: {experiment.about}",
-        about=f"In the paper: {experiment.paper}. Sequence: {_sequence_text(finished) or ', '.join(experiment.sequences)}.",
+        about=f"In the paper: {experiment.paper}. Sequence: "
+        f"{_sequence_text(finished) or ', '.join(experiment.sequences)}.",
         tables=[t for t in parts.get("tables", ()) if t.lines],
         figures=parts.get("figures", ()),
         findings=parts.get("findings", ()),

@@ -57,7 +57,10 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
         Column("a domain", "parameters", "%", 1, ranked=False),
     ]
     columns += [Column(METRIC_NAMES[m], d, UNITS[m], scores.DECIMALS[UNITS[m]]) for d in domains[1:] for m in METRICS]
-    note = "Parameters are exact counts of A, P and W; the paper's printed counts are those of half a W (see docs/ambiguities.md)."
+    note = (
+        "Parameters are exact counts of A, P and W; the paper's printed counts are those of half a W (see "
+        "docs/ambiguities.md)."
+    )
     heads = ("Network", "Method", "N image", "N depth")
     return {
         "tables": [

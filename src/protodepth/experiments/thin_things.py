@@ -1,4 +1,6 @@
-"""Where to look: thin things in the ground truth, found by rule, and how far a pixel is from the nearest sparse point."""
+"""Where to look: thin things in the ground truth, found by rule,
+and how far a pixel is from the nearest sparse point.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,7 +53,9 @@ def thin_things(depth: Float[np.ndarray, "h w"]) -> list[Thing]:
 
 
 def window(place: tuple[slice, slice], shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """A window of a quarter of the image's height (or more, if the thing is larger) around a region, inside the image."""
+    """A window of a quarter of the image's height (or more, if the thing is larger) around a region,
+    inside the image.
+    """
     side = max(shape[0] // 4, *(s.stop - s.start + 4 for s in place))
     spans = []
     for cut, limit in zip(place, shape, strict=True):
@@ -64,7 +68,9 @@ def window(place: tuple[slice, slice], shape: tuple[int, ...]) -> tuple[tuple[in
 def by_distance(
     error: Float[np.ndarray, "h w"], counts: np.ndarray, sparse: Float[np.ndarray, "h w"]
 ) -> Float[np.ndarray, "n 2"]:
-    """Sum of errors and number of pixels in each bin of the distance to the nearest sparse point; ``counts``: pixels that count."""
+    """Sum of errors and number of pixels in each bin of the distance to the nearest sparse point; ``counts``:
+    pixels that count.
+    """
     if not (sparse > 0).any():
         return np.zeros((len(DISTANCES) - 1, 2))
     distance = ndimage.distance_transform_edt(sparse <= 0)

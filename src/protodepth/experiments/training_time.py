@@ -47,7 +47,9 @@ TIMED_STEPS = 40  # of which the first fifth is not counted
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Seconds of a training step (median and quartiles) on each later domain, and of what a method does between domains."""
+    """Seconds of a training step (median and quartiles) on each later domain,
+    and of what a method does between domains.
+    """
     recipe, name = sequence_recipe(job.cell), job.cell.settings["method"]
     domains = open_domains(recipe)
     method = build_method(name, load_start(job.store, job.cell, domains), recipe)
@@ -123,8 +125,8 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
             )
         )
         note = (
-            "Step: median, ± interquartile range / 1.349. Between: Fisher, buffers, auxiliary network. The paper: minutes an epoch on one "
-            "RTX 3090, of other data. Measure with nothing else running on the machine."
+            "Step: median, ± interquartile range / 1.349. Between: Fisher, buffers, auxiliary network. The paper: "
+            "minutes an epoch on one RTX 3090, of other data. Measure with nothing else running on the machine."
         )
         tables.append(
             Table(

@@ -62,7 +62,9 @@ def run_base(job: Job) -> dict[str, Any]:
 
 
 def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
-    """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after.  A resumed cell finds it trained."""
+    """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after.
+    A resumed cell finds it trained.
+    """
     kept, about = job.place / "scaffnet.safetensors", job.place / "scaffnet.json"
     if about.exists():
         stored = files.read_tensors(kept, files.read_json(about)["sha256"])
@@ -161,8 +163,8 @@ def check_settings_agree(result: SequenceResult) -> None:
         told, not_told = result.incremental.matrices[metric].values, result.agnostic.matrices[metric].values
         if not np.array_equal(told, not_told, equal_nan=True):
             raise DataError(
-                f"{result.method} gave other numbers without the domain's name ({metric}): its predict must not depend on it, or be "
-                "deterministic"
+                f"{result.method} gave other numbers without the domain's name ({metric}): "
+                "its predict must not depend on it, or be deterministic"
             )
 
 

@@ -69,9 +69,13 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
     figures, notes = [], []
     for cell, r in finished:
         svg = scatter_chart(np.array(r["points"]), r["labels"], np.array(r["marks"]), r["mark_labels"])
-        title = f"Sample descriptors of val frames (dots) and domain descriptors (crosses), {network_name(cell.label['backbone'])}, t-SNE"
+        title = (
+            "Sample descriptors of val frames (dots) and domain descriptors (crosses), "
+            f"{network_name(cell.label['backbone'])}, t-SNE"
+        )
         figures.append(Figure(f"{cell.label['sequence']}-{cell.label['backbone']}", title, svg=svg))
         notes.append(
-            f"{network_name(cell.label['backbone'])}: the nearest descriptor is that of the frame's own domain for {100 * r['right']:.1f} % of the val frames."
+            f"{network_name(cell.label['backbone'])}: the nearest descriptor is that of the frame's own domain for "
+            f"{100 * r['right']:.1f} % of the val frames."
         )
     return {"figures": figures, "findings": notes}

@@ -1,4 +1,6 @@
-"""Hyper-parameters of every method, chosen on val frames with the same number of trials.  Test frames are never looked at here."""
+"""Hyper-parameters of every method, chosen on val frames with the same number of trials.
+Test frames are never looked at here.
+"""
 
 import math
 from collections.abc import Mapping
@@ -50,7 +52,8 @@ class Trial:
 
 
 def trials(method: str, count: int) -> list[Trial]:
-    """The start's own values, then ``count - 1`` points that fill the space evenly (a Halton sequence), the same every time.
+    """The start's own values, then ``count - 1`` points that fill the space evenly (a Halton sequence),
+    the same every time.
 
     >>> [t.number for t in trials("finetune", 3)], trials("ewc", 3)[0].values
     ([0, 1, 2], {})
@@ -74,7 +77,8 @@ def trials(method: str, count: int) -> list[Trial]:
 def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, domains: int = 2) -> Cell:
     """One trial on the first ``domains`` of a sequence.
 
-    With two, the third domain is new to the chosen values too.  But what must tell domains apart (ProtoDepth's separation) shows only with all of them.
+    With two, the third domain is new to the chosen values too.
+    But what must tell domains apart (ProtoDepth's separation) shows only with all of them.
     """
     if domains not in (2, 3):
         raise ConfigError(f"--domains must be 2 or 3 (a sequence has three, the first is the base's), got {domains}")
@@ -93,7 +97,8 @@ def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, dom
 
 
 def score(document: dict[str, Any], method: str) -> float:
-    """Geometric mean of Average Performance over the four metrics (and, for ProtoDepth, over both settings): lower is better.
+    """Geometric mean of Average Performance over the four metrics (and, for ProtoDepth, over both settings):
+    lower is better.
 
     No metric outweighs another by its unit.
     """
@@ -117,9 +122,11 @@ def tune(
     reporter: Reporter | None = None,
     device: str | torch.device = "cpu",
 ) -> dict[Row, dict[str, Any]]:
-    """Trials (resumable cells) for the sequences, networks and methods of the options; writes ``tuned.toml`` and ``trials.json``.
+    """Trials (resumable cells) for the sequences, networks and methods of the options;
+    writes ``tuned.toml`` and ``trials.json``.
 
-    Both files keep what earlier commands chose for other sequences, networks and methods.  Returns the chosen values by sequence, network and method.
+    Both files keep what earlier commands chose for other sequences, networks and methods.
+    Returns the chosen values by sequence, network and method.
     """
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
     planned = {row: [(t, plan_trial(options, *row[:2], t, domains)) for t in trials(row[2], count)] for row in rows}

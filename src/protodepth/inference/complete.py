@@ -43,7 +43,10 @@ class Summary:
             yield f"{_frames(self.frames)}, {rate}; domain: {counts}"
         if self.unknown:
             are = "is" if self.unknown == 1 else "are"
-            yield f"{_frames(self.unknown)} {are} unlike every known domain (unknown): adapt to this place, see protodepth adapt"
+            yield (
+                f"{_frames(self.unknown)} {are} unlike every known domain (unknown): adapt to this place, "
+                "see protodepth adapt"
+            )
 
 
 def complete(
@@ -55,8 +58,8 @@ def complete(
     batch_size: int = 4,
     advance: Callable[[int], None] = lambda n: None,
 ) -> tuple[Summary, list[dict[str, Any]]]:
-    """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded and passed over
-    (a single one is an error, and nothing is written).
+    """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded
+    and passed over (a single one is an error, and nothing is written).
 
     Returns the summary and the records of the first frames.
     """
@@ -115,7 +118,9 @@ def complete_batch(
 def describe(
     prediction: Prediction, points: np.ndarray, seconds: float, depth_range: tuple[float, float]
 ) -> dict[str, Any]:
-    """The record of one frame, JSON-able.  ``points_kept``: share of the sparse points inside the network's depth range."""
+    """The record of one frame, JSON-able.  ``points_kept``:
+    share of the sparse points inside the network's depth range.
+    """
     low, high = depth_range
     valid = np.nan_to_num(points) > 0
     kept = valid & (points >= low) & (points <= high)

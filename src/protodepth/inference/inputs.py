@@ -30,7 +30,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``total`` frames, read one after the other while they are iterated over; ``notes`` say what was decided on the way."""
+    """``total`` frames, read one after the other while they are iterated over;
+    ``notes`` say what was decided on the way.
+    """
 
     total: int
     notes: tuple[str, ...]
@@ -152,7 +154,8 @@ def open_folder(folder: Path, maps: Maps, why: str) -> Source:
 
 
 def frame_numbers(names: Sequence[str]) -> dict[int, str]:
-    """Which map belongs to which frame of a video: the last number in its name, counted from 0; without numbers their order.
+    """Which map belongs to which frame of a video: the last number in its name, counted from 0;
+    without numbers their order.
 
     >>> frame_numbers(["f_0002", "f_0007"])
     {2: 'f_0002', 7: 'f_0007'}

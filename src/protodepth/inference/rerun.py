@@ -21,9 +21,11 @@ SUFFIX = ".rrd"
 class RerunFile:
     """Writes one file for the length of a ``with`` block; it takes its name only when it is complete.
 
-    ``labels`` name the predictions that each frame comes with; ``training`` makes room for losses.  Entities: ``world/camera`` (pinhole) with ``image`` and its ``points``,
-    ``world/points`` and ``world/cloud/<label>`` in metres (x right, y down, z forward), ``depth/<label>``, and over the timeline ``frame``
-    the scalars ``similarity/<domain>``, ``distance/<domain>``, ``chosen/<domain>`` (1 for the domain in use), ``excess``, and the text ``domain``.
+    ``labels`` name the predictions that each frame comes with; ``training`` makes room for losses.  Entities:
+    ``world/camera`` (pinhole) with ``image`` and its ``points``, ``world/points`` and ``world/cloud/<label>`` in metres
+    (x right, y down, z forward), ``depth/<label>``, and over the timeline ``frame`` the scalars
+    ``similarity/<domain>``, ``distance/<domain>``, ``chosen/<domain>`` (1 for the domain in use), ``excess``,
+    and the text ``domain``.
 
     Example: ``with RerunFile("out.rrd", ["completed"]) as file: file.add(frame, {"completed": prediction})``
     """

@@ -58,7 +58,10 @@ class Speed:
 
     def lines(self) -> list[str]:
         height, width = self.size
-        head = f"{self.backbone}, one frame of {height}x{width}, {self.device}, {self.threads} threads, {self.runs} runs in turns after {self.warmup}"
+        head = (
+            f"{self.backbone}, one frame of {height}x{width}, {self.device}, {self.threads} threads, "
+            f"{self.runs} runs in turns after {self.warmup}"
+        )
         table = [f"{'':<20}{'median':>10}{'p95':>10}{'least':>10}{'/ base':>8}{'GFLOP':>8}{'of peak':>9}{'memory':>11}"]
         table += [_line(row) for row in self.rows]
         extra = ", ".join(f"{n} {100 * c / self.parameters:.1f} %" for n, c in self.per_domain.items()) or "no domains"
@@ -89,7 +92,8 @@ def measure(
 ) -> Speed:
     """Time the model on random frames, every way of running it in turns, so that a busy machine hurts all alike.
 
-    ``domain`` is the adapted row (default: the last domain that has prototypes); ``engines`` are exported graphs to compare with.
+    ``domain`` is the adapted row (default: the last domain that has prototypes);
+    ``engines`` are exported graphs to compare with.
     """
     if runs < 1 or warmup < 0:
         raise ConfigError(f"runs must be at least 1 and warmup at least 0, got {runs} and {warmup}")
@@ -200,7 +204,9 @@ def machine_peak(device: torch.device, side: int = 1024, runs: int = 8) -> float
 
 
 def peak_memory(call: Callable[[], object]) -> float | None:
-    """Largest resident memory of the process while the call runs, in MiB (Linux; on a GPU: what torch allocated there)."""
+    """Largest resident memory of the process while the call runs, in MiB (Linux; on a GPU:
+    what torch allocated there).
+    """
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         call()

@@ -12,8 +12,9 @@ from protodepth.types import BASE, Prediction
 class Stream:
     """Completes one frame after the other, from any number of threads.
 
-    A stream holds the model, the camera's intrinsics if they are given once for all, and the rule of choice; no frame, no result and no
-    counter, so its memory does not grow.  ``model`` itself is not changed: two streams may use one model with different rules.
+    A stream holds the model, the camera's intrinsics if they are given once for all, and the rule of choice; no frame,
+    no result and no counter, so its memory does not grow.  ``model`` itself is not changed:
+    two streams may use one model with different rules.
 
     >>> import numpy as np
     >>> from protodepth.backbones.lite import Lite

@@ -1,4 +1,6 @@
-"""ANCL: auxiliary network continual learning (Kim 2023, the A-EWC form): pulled to the old weights and to freely finetuned ones."""
+"""ANCL: auxiliary network continual learning (Kim 2023, the A-EWC form):
+pulled to the old weights and to freely finetuned ones.
+"""
 
 import copy
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from protodepth.types import Batch, LossTerms, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ANCLConfig(EWCConfig):
-    """The original's strengths are 10 000 and 10, for classifiers.  Here both are on EWC's scale, where 1e4 and less does nothing."""
+    """The original's strengths are 10 000 and 10, for classifiers.
+    Here both are on EWC's scale, where 1e4 and less does nothing.
+    """
 
     auxiliary_strength: float = 1e6
     alpha: float = 0.5  # share of the older domains in the fused Fisher, in place of gamma
@@ -27,7 +31,8 @@ class ANCLConfig(EWCConfig):
         EWCConfig.__post_init__(self)
         if self.auxiliary_strength < 0 or not 0 <= self.alpha <= 1:
             raise ConfigError(
-                f"auxiliary_strength must not be negative and alpha within 0 and 1, got {self.auxiliary_strength}, {self.alpha}"
+                f"auxiliary_strength must not be negative and alpha within 0 and 1, got {self.auxiliary_strength}, "
+                f"{self.alpha}"
             )
 
 
@@ -39,10 +44,11 @@ class Auxiliary(Finetune):
 
 @methods.register("ancl")
 class ANCL(EWC):
-    r"""EWC plus :math:`\frac{\lambda_a}2 \sum_i F^{aux}_i (\theta_i - \theta^{aux}_i)^2`, in two phases for each new domain.
+    r"""EWC plus :math:`\frac{\lambda_a}2 \sum_i F^{aux}_i (\theta_i - \theta^{aux}_i)^2`,
+    in two phases for each new domain.
 
-    First a copy of the network (and of the pose network) is finetuned on the domain and its Fisher measured there; then the network itself
-    learns with both pulls.  Kept between domains: F and theta*; during one also those of the copy.
+    First a copy of the network (and of the pose network) is finetuned on the domain and its Fisher measured there; then
+    the network itself learns with both pulls.  Kept between domains: F and theta*; during one also those of the copy.
     """
 
     name: ClassVar[str] = "ancl"

@@ -1,4 +1,6 @@
-"""What a continual-learning method is: named loss terms and what it keeps between domains.  The one loop in training.py steps."""
+"""What a continual-learning method is: named loss terms and what it keeps between domains.
+The one loop in training.py steps.
+"""
 
 from abc import ABC
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +41,8 @@ class Method(ABC):
     ``predict``       depth for a batch; ``domain`` None = not given
     ``state``         every tensor that must survive a restart
 
-    ``model`` is the start: a pretrained backbone (and D_1's descriptor).  A method owns it; callers give each method its own copy.
+    ``model`` is the start: a pretrained backbone (and D_1's descriptor).  A method owns it;
+    callers give each method its own copy.
     """
 
     name: ClassVar[str] = ""
@@ -68,7 +71,9 @@ class Method(ABC):
         return stages
 
     def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Step]:
-        """``loader`` begins at step ``start`` of the run's ``seed``: what is mixed in must depend on these two alone."""
+        """``loader`` begins at step ``start`` of the run's ``seed``:
+        what is mixed in must depend on these two alone.
+        """
         return loader
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
@@ -86,7 +91,9 @@ class Method(ABC):
         return (p for p in self.backbone.parameters() if p.requires_grad)
 
     def parameter_groups(self) -> list[tuple[list[nn.Parameter], float]]:
-        """The trainable parameters in groups, each with a factor of the learning rate; gradients are clipped by group."""
+        """The trainable parameters in groups, each with a factor of the learning rate;
+        gradients are clipped by group.
+        """
         return [(list(self.trainable_parameters()), 1.0)]
 
     def train(self, mode: bool) -> None:

@@ -24,7 +24,9 @@ from protodepth.types import Float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CMPConfig(ReplayConfig):
-    """``threshold``, as the public code but frame by frame: any frame whose cosine to the mean of the buffers is below it."""
+    """``threshold``, as the public code but frame by frame:
+    any frame whose cosine to the mean of the buffers is below it.
+    """
 
     mode: Literal["farthest", "threshold"] = "farthest"
     threshold: float = 0.9935
@@ -51,7 +53,8 @@ def farthest_points(features: Float[Tensor, "n c"], kept: Float[Tensor, "m c"], 
 
 @methods.register("cmp")
 class CMP(Replay):
-    """Replay; which frames are kept is decided by their descriptors in the network of the first domain, which stays frozen for it.
+    """Replay; which frames are kept is decided by their descriptors in the network of the first domain,
+    which stays frozen for it.
 
     Kept besides the buffers: that network and one descriptor a frame.  No other network has to be downloaded.
     """
@@ -94,8 +97,8 @@ class CMP(Replay):
         candidates = torch.nonzero(cosines < self.config.threshold).flatten().numpy()
         if len(candidates) == 0:
             raise ConfigError(
-                f"no frame of {name!r} has a cosine below {self.config.threshold} to the buffers (smallest {float(cosines.min()):.4f}): "
-                "raise the threshold, or use mode='farthest'"
+                f"no frame of {name!r} has a cosine below {self.config.threshold} to the buffers (smallest "
+                f"{float(cosines.min()):.4f}): raise the threshold, or use mode='farthest'"
             )
         return np.random.default_rng(self.config.seed).permutation(candidates)[: self.config.size].tolist()
 

@@ -22,8 +22,8 @@ Weights = dict[str, Tensor]  # one tensor for each learning weight of a network,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EWCConfig:
-    """``strength`` is lambda.  The Fisher of an unsupervised loss is small (mean 3e-7 for `lite` on the worlds), so lambda is large:
-    there 1e4 does nothing, 1e5 begins to hold, 1e6 holds and costs a third of the learning.
+    """``strength`` is lambda.  The Fisher of an unsupervised loss is small (mean 3e-7 for `lite` on the worlds), so
+    lambda is large: there 1e4 does nothing, 1e5 begins to hold, 1e6 holds and costs a third of the learning.
     """
 
     strength: float = 1e6
@@ -43,7 +43,9 @@ class EWCConfig:
 
     @classmethod
     def uncle(cls, strength: float = 1.0) -> "EWCConfig":
-        """As the public scripts: squared gradients of batch means over the number of samples, the last domain's only."""
+        """As the public scripts: squared gradients of batch means over the number of samples,
+        the last domain's only.
+        """
         return cls(strength=strength, fisher_mode="uncle", gamma=0.0)
 
 
@@ -63,10 +65,11 @@ def quadratic(module: nn.Module, anchor: Weights, fisher: Weights) -> Float[Tens
 
 
 def fisher_diagonal(method: Method, data: FrameDataset, config: EWCConfig) -> Weights:
-    r"""Diagonal Fisher :math:`F = \frac1n \sum_s (\partial\ell_s / \partial\theta)^2` of the plain unsupervised loss, at the weights as they are.
+    r"""Diagonal Fisher :math:`F = \frac1n \sum_s (\partial\ell_s / \partial\theta)^2` of the plain unsupervised loss,
+    at the weights as they are.
 
-    Frames come as they are, one at a time; no augmentation, evaluation mode.  In the mode "uncle" :math:`s` runs over batches (means)
-    and :math:`n` over frames, which makes F smaller by about the batch size.
+    Frames come as they are, one at a time; no augmentation, evaluation mode.  In the mode "uncle" :math:`s` runs over
+    batches (means) and :math:`n` over frames, which makes F smaller by about the batch size.
     """
     order = np.random.default_rng(config.seed).permutation(len(data))[: config.samples]
     group = 1 if config.fisher_mode == "per_sample" else config.batch_size
@@ -83,7 +86,8 @@ def fisher_diagonal(method: Method, data: FrameDataset, config: EWCConfig) -> We
         )
         if not all(bool(torch.isfinite(g).all()) for g in gradients if g is not None):
             raise TrainingDiverged(
-                f"the loss of training frame {chosen[0].name!r} has no finite gradient, so there is no Fisher: check the data"
+                f"the loss of training frame {chosen[0].name!r} has no finite gradient, so there is no Fisher: "
+                "check the data"
             )
         for name, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:
@@ -126,7 +130,8 @@ class EWC(Finetune):
         a, b = self.shares()
         fisher = {name: a * self.fisher[name] + b * F for name, F in new.items()}
         if self.config.anchors == "each":
-            # a sum of quadratics is one quadratic (and a constant) around the mean of the anchors, weighted by their Fishers
+            # a sum of quadratics is one quadratic (and a constant) around the mean of the anchors,
+            # weighted by their Fishers
             for name, F in new.items():
                 centre = (a * self.fisher[name] * self.anchor[name] + b * F * weights[name]) / fisher[name]
                 weights[name] = torch.where(fisher[name] > 0, centre, weights[name])

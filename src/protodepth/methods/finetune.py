@@ -1,4 +1,6 @@
-"""Finetuned: the whole network learns each new domain, nothing protects the old ones.  And Pretrained: nothing learns."""
+"""Finetuned: the whole network learns each new domain, nothing protects the old ones.  And Pretrained:
+nothing learns.
+"""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar

@@ -36,8 +36,8 @@ class JointConfig:
 class Joint(Finetune):
     """Finetuning on one balanced sub-batch of every domain a step; the losses are summed.
 
-    It starts from the same network as the others and learns once, at the first stage that is trained; after that nothing changes, so all later rows
-    of its score matrices are equal and only they mean something.  Kept: all data.
+    It starts from the same network as the others and learns once, at the first stage that is trained; after that
+    nothing changes, so all later rows of its score matrices are equal and only they mean something.  Kept: all data.
     """
 
     name: ClassVar[str] = "joint"
@@ -55,7 +55,8 @@ class Joint(Finetune):
     def begin_domain(self, domain: Domain, fit: Fit) -> None:
         if not self.domains:
             raise ConfigError(
-                "joint training needs all domains of a sequence from the start: call prepare(domains), as run_sequence does"
+                "joint training needs all domains of a sequence from the start: call prepare(domains), "
+                "as run_sequence does"
             )
         self.begun = True
 

@@ -1,4 +1,6 @@
-"""L2P: learning to prompt (Wang 2022) on a transformer: the network is frozen, each domain learns prompts and keys to find them."""
+"""L2P: learning to prompt (Wang 2022) on a transformer:
+the network is frozen, each domain learns prompts and keys to find them.
+"""
 
 import inspect
 from collections.abc import Iterator
@@ -19,7 +21,9 @@ from protodepth.types import Batch, BatchPrediction, Float, Latents, LossTerms, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class L2PConfig:
-    """``first``: the domain that the network has learned before gets prompts too, with one stage's steps, before the second begins."""
+    """``first``: the domain that the network has learned before gets prompts too, with one stage's steps,
+    before the second begins.
+    """
 
     prompts: int = 20  # a domain
     chosen: int = 5  # for each frame
@@ -48,10 +52,11 @@ class Pool(nn.Module):
 
 @methods.register("l2p")
 class L2P(Method):
-    r"""Loss plus :math:`w \sum_{k \in top\,5} (1 - \cos(s, key_k))`, with the sample descriptor s of the frozen network as query.
+    r"""Loss plus :math:`w \sum_{k \in top\,5} (1 - \cos(s, key_k))`,
+    with the sample descriptor s of the frozen network as query.
 
-    Each frame takes the prompts of the five keys nearest to it: of the new domain while learning, of all domains at test.  Nobody names a
-    domain, so both settings are the same.
+    Each frame takes the prompts of the five keys nearest to it: of the new domain while learning, of all domains at
+    test.  Nobody names a domain, so both settings are the same.
     """
 
     name: ClassVar[str] = "l2p"
@@ -69,7 +74,8 @@ class L2P(Method):
         if "prompts" not in inspect.signature(model.backbone.encode).parameters:
             name = model.backbone.name or type(model.backbone).__name__
             raise ConfigError(
-                f"l2p needs a transformer whose encode takes prompts; {name} has no place for them: use the backbone uformer"
+                f"l2p needs a transformer whose encode takes prompts; {name} has no place for them: "
+                "use the backbone uformer"
             )
 
     def trainings(self, stages: int) -> int:

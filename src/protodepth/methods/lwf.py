@@ -47,8 +47,8 @@ def distillation(student: Depth, teacher: Depth, mask: Mask, space: str = "depth
 class LwF(Finetune):
     """Finetuning plus the distance to the depth that the last domain's network gives for the same frames.
 
-    The teacher sees the frames as they are; the student's depth comes back from the augmented view and counts where that covers the frame.
-    Kept: the teacher, once the network.
+    The teacher sees the frames as they are; the student's depth comes back from the augmented view and counts where
+    that covers the frame.  Kept: the teacher, once the network.
     """
 
     name: ClassVar[str] = "lwf"

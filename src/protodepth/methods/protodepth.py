@@ -15,7 +15,8 @@ from protodepth.prototypes import PrototypeConfig
 from protodepth.selection import Statistics
 from protodepth.types import Batch, BatchPrediction, LossTerms, View
 
-# Factors of the learning rate, chosen on val scenes of the worlds: A acts on every pixel at once, while keys move only through W.
+# Factors of the learning rate, chosen on val scenes of the worlds:
+# A acts on every pixel at once, while keys move only through W.
 RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3}
 
 

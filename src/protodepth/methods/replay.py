@@ -22,9 +22,10 @@ from protodepth.types import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConfig:
-    """``fixed_batch`` False, as the public scripts: the new batch stays whole and as many old frames come on top, shared among the
-    buffers, so a step costs about twice as much and no new frame is lost.  True: half of the batch is old, from the buffers in
-    turn; a step costs what it costs the others (the paper's + 10 %) and half of the new frames is not seen.
+    """``fixed_batch`` False, as the public scripts: the new batch stays whole and as many old frames come on top,
+    shared among the buffers, so a step costs about twice as much and no new frame is lost.  True: half of the batch is
+    old, from the buffers in turn; a step costs what it costs the others (the paper's + 10 %)
+    and half of the new frames is not seen.
     """
 
     size: int = 64  # frames kept of each domain; on the real datasets about 0.1 %
@@ -60,9 +61,11 @@ def unpack(tensors: dict[str, Tensor]) -> Frame:
 
 @methods.register("replay")
 class Replay(Finetune):
-    """Finetuning on the new batch plus a batch from the old domains' buffers, each augmented like the new one; losses are summed.
+    """Finetuning on the new batch plus a batch from the old domains' buffers, each augmented like the new one;
+    losses are summed.
 
-    A buffer is written once, when its domain ends, and holds the frames themselves: old data need not be on disk any more.
+    A buffer is written once, when its domain ends, and holds the frames themselves:
+    old data need not be on disk any more.
     """
 
     name: ClassVar[str] = "replay"

@@ -32,8 +32,9 @@ def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = F
 
 
 def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset | None = None) -> Statistics:
-    """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val`` and, if these are few, from the last
-    quarter of ``train``.  Consecutive frames are alike, so the left-out ones must not lie between those that are fitted.
+    """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val`` and, if these are few,
+    from the last quarter of ``train``.  Consecutive frames are alike,
+    so the left-out ones must not lie between those that are fitted.
     """
     return _statistics(model, sample_descriptors(model, train), train, val)
 
@@ -54,7 +55,8 @@ def share_frames(train: FrameDataset, val: FrameDataset) -> bool:
 
 @torch.no_grad()
 def describe(model: ProtoDepth, name: str, data: FrameDataset, val: FrameDataset | None = None) -> None:
-    """Give D_1 its descriptor: the mean of unit sample descriptors, which is the exact minimum of Eq. 9 with no other domain.
+    """Give D_1 its descriptor: the mean of unit sample descriptors,
+    which is the exact minimum of Eq. 9 with no other domain.
 
     With three frames or more also its statistics, so that unknown places can be told from it.
     """

@@ -51,7 +51,10 @@ class Line:
 
 def _svg(width: int, height: int, label: str, parts: Iterable[str]) -> str:
     style = f"font-family:system-ui,sans-serif;font-size:12px;fill:{INK}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}" style="{style}">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(label)}" style="{style}">'
+    )
     return "".join([head, *parts, "</svg>"])
 
 
@@ -60,7 +63,10 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", extra: str = ""
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, dash: str = "") -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="stroke:{FAINT};stroke-dasharray:{dash or "none"}"/>'
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+        f'style="stroke:{FAINT};stroke-dasharray:{dash or "none"}"/>'
+    )
 
 
 def line_chart(
@@ -111,7 +117,8 @@ def _path(line: Line, at: Callable[[float, float], tuple[float, float]]) -> str:
     way = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     dash = "6 4" if line.dashed else "none"
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" style="fill:{line.colour};stroke:transparent;stroke-width:12"><title>{escape(line.label)}: {value:,.6g} at step {step:g}</title></circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" style="fill:{line.colour};stroke:transparent;stroke-width:12">'
+        f"<title>{escape(line.label)}: {value:,.6g} at step {step:g}</title></circle>"
         for (x, y), (step, value) in zip(places, line.points, strict=True)
     )
     return f'<path d="{way}" style="fill:none;stroke:{line.colour};stroke-width:2;stroke-dasharray:{dash}"/>{dots}'
@@ -119,7 +126,10 @@ def _path(line: Line, at: Callable[[float, float], tuple[float, float]]) -> str:
 
 def _legend_row(line: Line, x: float, y: float) -> list[str]:
     dash = "6 4" if line.dashed else "none"
-    mark = f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" style="stroke:{line.colour};stroke-width:2.5;stroke-dasharray:{dash}"/>'
+    mark = (
+        f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" '
+        f'style="stroke:{line.colour};stroke-width:2.5;stroke-dasharray:{dash}"/>'
+    )
     return [mark, _text(x + 36, y + 4, line.label, "start")]
 
 
@@ -152,7 +162,10 @@ def scatter_chart(
     places = 24 + (both - low) / span * np.array([412, 312])
     hue = {name: DOMAIN_COLOURS[n % len(DOMAIN_COLOURS)] for n, name in enumerate(names)}
     parts = [
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" style="fill:{hue[label]};fill-opacity:.75"><title>{escape(label)}</title></circle>'
+        (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" style="fill:{hue[label]};fill-opacity:.75">'
+            f"<title>{escape(label)}</title></circle>"
+        )
         for (x, y), label in zip(places, labels, strict=False)
     ]
     for (x, y), label in zip(places[len(points) :], mark_labels, strict=True):

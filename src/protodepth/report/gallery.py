@@ -110,7 +110,10 @@ def _figure(data: bytes, kind: str, caption: str, sample: Sample, label: str = "
     alt = f"{label + ': ' if label else ''}{caption} of {sample.name} ({sample.domain})"
     height, width = sample.image.shape[:2]
     picture = f'<img src="{uri(data, kind)}" alt="{escape(alt)}" width="{width}" height="{height}" decoding="async">'
-    return f'<figure><button type="button" class="pic" aria-label="Enlarge: {escape(alt)}">{picture}</button><figcaption>{escape(caption)}</figcaption></figure>'
+    return (
+        f'<figure><button type="button" class="pic" aria-label="Enlarge: {escape(alt)}">{picture}</button>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
 
 
 def _depth_png(depth: Float[np.ndarray, "h w"], c: Span) -> bytes:
@@ -134,7 +137,10 @@ def _choice(sample: Sample) -> str:
         return ""
     right = "right" if sample.chosen == sample.domain else f"not {sample.domain}"
     cosines = "".join(f"<br>{escape(n)} {v:.3f}" for n, v in sample.similarity.items())
-    return f"ProtoDepth-A chose <b>{escape(sample.chosen)}</b> ({escape(right)}).{' Cosine to the descriptors:' if cosines else ''}{cosines}"
+    return (
+        f"ProtoDepth-A chose <b>{escape(sample.chosen)}</b> "
+        f"({escape(right)}).{' Cosine to the descriptors:' if cosines else ''}{cosines}"
+    )
 
 
 def _bars(c: Span) -> str:

@@ -1,4 +1,6 @@
-"""What a run found, as one JSON document: rows of scores, matrices, curves, choices, costs; and how numbers are written."""
+"""What a run found, as one JSON document: rows of scores, matrices, curves, choices, costs;
+and how numbers are written.
+"""
 
 import math
 import os
@@ -148,7 +150,9 @@ def written(score: str, metric: str, value: float | None) -> str:
 
 
 def marks(rows: Sequence[Row], score: str, metric: str) -> list[str]:
-    """``"best"``, ``"second"`` or ``""`` for each row: the lowest and second lowest value of the methods that learn in sequence."""
+    """``"best"``, ``"second"`` or ``""`` for each row:
+    the lowest and second lowest value of the methods that learn in sequence.
+    """
     values = [None if row["method"] in UNRANKED else row[score][metric] for row in rows]
     order = sorted({v for v in values if v is not None})
     names = dict(zip(order[:2], ("best", "second"), strict=False))
@@ -179,7 +183,9 @@ BY_METHOD = (
 
 
 def merge(documents: Mapping[str, Document]) -> Document:
-    """Runs on one sequence of domains as one document: a method that several runs have is told apart by the run's name."""
+    """Runs on one sequence of domains as one document:
+    a method that several runs have is told apart by the run's name.
+    """
     runs = list(documents.items())
     if len(runs) == 1:
         return runs[0][1]

@@ -42,7 +42,9 @@ def _columns(metrics: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def table(document: Document, *, width: int | None = None) -> "Table":
-    """For the terminal: bold is best, underlined second best.  All four metrics where the width (of the terminal, if not given) allows."""
+    """For the terminal: bold is best, underlined second best.
+    All four metrics where the width (of the terminal, if not given) allows.
+    """
     from rich import box
     from rich.table import Table
 
@@ -125,7 +127,8 @@ def read_run(folder: str | Path) -> tuple[Document, list[Sample]]:
     path = folder / "results.json"
     if not path.is_file():
         raise DataError(
-            f"{folder} has no results.json: give a folder that 'protodepth demo' or 'protodepth train' wrote and finished"
+            f"{folder} has no results.json: give a folder that 'protodepth demo' or 'protodepth train' wrote and "
+            "finished"
         )
     try:
         document = files.read_json(path)
@@ -144,12 +147,14 @@ def _check(document: Document, path: Path) -> None:
     lacks += [] if rows else ["any row"]
     if lacks:
         raise DataError(
-            f"{path} has no {', '.join(dict.fromkeys(lacks))}: it is not a result of protodepth, or of an older version; run it again"
+            f"{path} has no {', '.join(dict.fromkeys(lacks))}: it is not a result of protodepth, "
+            "or of an older version; run it again"
         )
 
 
 def report_from_runs(folders: Sequence[str | Path], out: str | Path, title: str = TITLE) -> list[Path]:
-    """Merge run folders into one report: ``out`` (.html) and beside it the same as .md and .json.  Returns the three paths.
+    """Merge run folders into one report: ``out`` (.html) and beside it the same as .md and .json.
+    Returns the three paths.
 
     Runs on the same sequence of domains share their tables; each other sequence gets its own part.
     """

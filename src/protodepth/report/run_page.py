@@ -95,8 +95,8 @@ def _summary(document: Document) -> str:
     story += f", then learned {', then '.join(later)}" if later else ""
     story += (
         " from images and sparse depth alone, without ground truth. After each stage every method was tested on unseen "
-        "scenes of every domain. <b>Forgetting</b> is how much the error on the domains learned before has grown since they "
-        "were learned, on average; 0 % means that nothing was lost. Lower is better everywhere."
+        "scenes of every domain. <b>Forgetting</b> is how much the error on the domains learned before has grown since "
+        "they were learned, on average; 0 % means that nothing was lost. Lower is better everywhere."
     )
     ranked = [row for row in document["rows"] if row["method"] not in UNRANKED]
     few = [row for row in ranked if row["method"] in ("finetune", "protodepth")] if len(ranked) > 4 else ranked
@@ -139,12 +139,16 @@ def _score_table(document: Document) -> str:
         quiet = ' class="quiet"' if row["method"] in UNRANKED else ""
         body += f'<tr{quiet}><th scope="row">{_swatch(row)}{escape(row_name(row))}</th>{cells}</tr>'
     note = (
-        "<p class=note><b>Bold</b>: best; <u>underlined</u>: second best of the methods that learn one domain after the other (not "
-        "Pretrained, which learns nothing, nor Joint, which sees all at once). ProtoDepth is told each frame's domain (incremental "
-        "setting); ProtoDepth-A chooses it itself (agnostic setting). The other methods have one network, so both settings are the same.</p>"
+        "<p class=note><b>Bold</b>: best; <u>underlined</u>: second best of the methods that learn one domain after "
+        "the other (not Pretrained, which learns nothing, nor Joint, which sees all at once). "
+        "ProtoDepth is told each frame's domain (incremental setting); ProtoDepth-A chooses it itself (agnostic "
+        "setting). The other methods have one network, so both settings are the same.</p>"
     )
     head = f'<thead><tr><td></td>{groups}</tr><tr><th scope="col">Method</th>{units}</tr></thead>'
-    table = f'<div class="scroll" tabindex="0" role="region" aria-label="Scores"><table class="scores">{head}<tbody>{body}</tbody></table></div>'
+    table = (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Scores">'
+        f'<table class="scores">{head}<tbody>{body}</tbody></table></div>'
+    )
     return _section("scores", "Scores", table, note)
 
 
@@ -153,7 +157,8 @@ def _score_table(document: Document) -> str:
 
 def _switch() -> str:
     buttons = "".join(
-        f'<button type="button" data-set-metric="{m}" aria-pressed="{str(m == "mae").lower()}">{METRIC_NAMES[m]}</button>'
+        f'<button type="button" data-set-metric="{m}" '
+        f'aria-pressed="{str(m == "mae").lower()}">{METRIC_NAMES[m]}</button>'
         for m in METRICS
     )
     return f'<div class="switch" role="group" aria-label="Metric">{buttons}</div>'
@@ -168,9 +173,10 @@ def _by_metric(blocks: Mapping[str, str], kind: str = "") -> str:
 
 def _matrices(document: Document) -> str:
     note = (
-        "<p>Each row is a moment: just after learning that domain. Each column is a domain that is tested. Below the diagonal, the small "
-        "number says how much the error has grown since the domain was learned. Above the diagonal (grey) the domain is not learned yet. "
-        "The darker a cell, the further its error is above the lowest one of that column in all these tables.</p>"
+        "<p>Each row is a moment: just after learning that domain. Each column is a domain that is tested. "
+        "Below the diagonal, the small number says how much the error has grown since the domain was learned. "
+        "Above the diagonal (grey) the domain is not learned yet. The darker a cell, "
+        "the further its error is above the lowest one of that column in all these tables.</p>"
     )
     blocks = {m: "".join(_matrix(document, row, m) for row in document["rows"]) for m in METRICS}
     return _section("matrix", "Error after each stage", note, _switch(), _by_metric(blocks, "wide"))
@@ -188,7 +194,8 @@ def _matrix(document: Document, row: Row, metric: str) -> str:
         body += f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
     title = f"{_swatch(row)}{escape(row_name(row))} <small>{METRIC_NAMES[metric]}, {UNITS[metric]}</small>"
     return (
-        f'<div class="card"><h3>{title}</h3><div class="scroll"><table class="heat"><thead><tr><th scope="col">learned ↓ tested →</th>{head}</tr></thead>'
+        f'<div class="card"><h3>{title}</h3><div class="scroll"><table class="heat"><thead><tr>'
+        f'<th scope="col">learned ↓ tested →</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></div>"
     )
 
@@ -235,7 +242,10 @@ def curve_chart(document: Document, domain: str, metric: str, *, legend: bool = 
 def _curves(document: Document) -> str:
     if not any(document.get("curves", {}).values()):
         return ""
-    note = "<p>The error on each domain's validation frames, evaluated during training, from the moment the domain is seen. Dashed: the domain is chosen, not told.</p>"
+    note = (
+        "<p>The error on each domain's validation frames, evaluated during training, "
+        "from the moment the domain is seen. Dashed: the domain is chosen, not told.</p>"
+    )
     seen = [d for d in document["domains"] if curve_lines(document, d, "mae")[0]]
     blocks = {
         m: "".join(
@@ -255,7 +265,10 @@ def _selection(document: Document) -> str:
     cards = "".join(_confusion(document, key) for key in document.get("confusion", {}))
     if not cards:
         return ""
-    note = "<p>Which prototype set ProtoDepth-A chose for the test frames of each domain after the last stage. The diagonal is right.</p>"
+    note = (
+        "<p>Which prototype set ProtoDepth-A chose for the test frames of each domain after the last stage. "
+        "The diagonal is right.</p>"
+    )
     return _section("selection", "Which domain was chosen", note, f'<div class="grid limited">{cards}</div>')
 
 
@@ -271,8 +284,9 @@ def _confusion(document: Document, key: str) -> str:
         )
         body += f'<tr><th scope="row">{escape(name)}</th>{cells}<td class="sum">{row.sum()}</td></tr>'
     return (
-        f'<div class="card"><h3>{escape(_method_name(document, key, "agnostic"))}</h3><div class="scroll"><table class="heat"><thead><tr><td></td>'
-        f'<th colspan="{len(chosen)}" scope="colgroup">chosen</th><td></td></tr><tr><th scope="col">frames of</th>{head}<th scope="col">frames</th></tr></thead>'
+        f'<div class="card"><h3>{escape(_method_name(document, key, "agnostic"))}</h3><div class="scroll">'
+        f'<table class="heat"><thead><tr><td></td><th colspan="{len(chosen)}" scope="colgroup">chosen</th>'
+        f'<td></td></tr><tr><th scope="col">frames of</th>{head}<th scope="col">frames</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div></div>"
     )
 
@@ -285,8 +299,8 @@ def _pictures(part: Part, side: int) -> str:
         return ""
     last = part.document["domains"][-1] if part.document.get("domains") else "the last domain"
     note = (
-        f"<p>Test frames after learning <b>{escape(last)}</b>, picked by position and not by result. The domains learned first are the interesting "
-        "ones: what is left of them? Click a picture to enlarge it.</p>"
+        f"<p>Test frames after learning <b>{escape(last)}</b>, picked by position and not by result. "
+        "The domains learned first are the interesting ones: what is left of them? Click a picture to enlarge it.</p>"
     )
     return _section("pictures", "Predictions after the last stage", note, pictures(part.samples, side))
 
@@ -309,14 +323,15 @@ def _clouds(samples: Sequence[Sample]) -> str:
     )
     controls = (
         f'<label>Frame <select id="cloud-sample">{frames}</select></label>'
-        '<label>Colour <select id="cloud-colour"><option value="image">image</option><option value="depth">depth</option>'
-        '<option value="error">error</option></select></label>'
+        '<label>Colour <select id="cloud-colour"><option value="image">image</option>'
+        '<option value="depth">depth</option><option value="error">error</option></select></label>'
         f'<label><input type="checkbox" id="cloud-known"{dense}> only where ground truth is known</label>'
         '<button type="button" id="cloud-reset">Reset view</button> <span id="cloud-scale" role="status"></span>'
     )
     views = "".join(
         f'<div class="view"><label>{side} <select id="cloud-{side.lower()}">{options(label)}</select></label>'
-        f'<canvas id="canvas-{side.lower()}" tabindex="0" role="img" aria-label="Point cloud, {side.lower()}: arrow keys turn it, plus and minus zoom, 0 resets"></canvas></div>'
+        f'<canvas id="canvas-{side.lower()}" tabindex="0" role="img" aria-label="Point cloud, {side.lower()}: '
+        'arrow keys turn it, plus and minus zoom, 0 resets"></canvas></div>'
         for side, label in (("Left", left), ("Right", right))
     )
     note = "<p>Drag to turn, wheel or pinch to zoom, or use the arrow keys and + and −. Both views turn together.</p>"
@@ -333,15 +348,20 @@ def _facts(part: Part) -> str:
     rows = "".join(f"<tr><th scope='row'>{escape(str(k))}</th><td>{escape(_words(v))}</td></tr>" for k, v in flat)
     rows += f"<tr><th scope='row'>whole run</th><td>{duration(document['seconds'])}</td></tr>"
     costs = "".join(
-        f"<tr><th scope='row'>{escape(_method_name(document, key))}</th><td>{duration(sum(times))}</td><td>{document['extra_parameters'].get(key, 0):,}</td>"
+        f"<tr><th scope='row'>{escape(_method_name(document, key))}</th><td>{duration(sum(times))}</td>"
+        f"<td>{document['extra_parameters'].get(key, 0):,}</td>"
         f"<td>{document['extra_bytes'].get(key, 0) / 1e6:.2f}</td></tr>"
         for key, times in document.get("training_seconds", {}).items()
     )
     table = (
-        "<table class='facts'><thead><tr><th scope='col'>method</th><th scope='col'>training time</th><th scope='col'>extra parameters</th>"
-        f"<th scope='col'>extra memory (MB)</th></tr></thead><tbody>{costs}</tbody></table>"
+        "<table class='facts'><thead><tr><th scope='col'>method</th><th scope='col'>training time</th>"
+        "<th scope='col'>extra parameters</th><th scope='col'>extra memory (MB)</th></tr></thead>"
+        f"<tbody>{costs}</tbody></table>"
     )
-    return f"<div class='grid'><div class='scroll'><table class='facts'><tbody>{rows}</tbody></table></div><div class='scroll'>{table}</div></div>"
+    return (
+        f"<div class='grid'><div class='scroll'><table class='facts'><tbody>{rows}</tbody></table></div>"
+        f"<div class='scroll'>{table}</div></div>"
+    )
 
 
 def _words(value: Any) -> str:

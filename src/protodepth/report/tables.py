@@ -39,7 +39,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row.  ``group``: rows that are compared with each other (one network); ``ranked`` False: stands outside of the comparison."""
+    """One row.  ``group``: rows that are compared with each other (one network); ``ranked`` False:
+    stands outside of the comparison.
+    """
 
     heads: tuple[str, ...]
     cells: tuple[Value | str, ...]
@@ -127,8 +129,9 @@ def html(table: Table) -> str:
         body += f'<tr class="{kind}">{names}{cells}</tr>'
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<h3>{escape(table.title)}</h3><div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f'<table class="scores bench"><thead>{first}<tr>{heads}{units}</tr></thead><tbody>{body}</tbody></table></div>{note}'
+        f'<h3>{escape(table.title)}</h3><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{escape(table.title)}"><table class="scores bench"><thead>{first}<tr>{heads}{units}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>{note}"
     )
 
 

@@ -15,8 +15,10 @@ tags: [depth-completion, continual-learning, protodepth]
 
 # {title}
 
-Depth completion: an image, sparse depth and the camera's intrinsics give dense depth in metres. A frozen `{backbone}` network
-({parameters:,} parameters, depth from {low:g} to {high:g} m) with a small prototype set for each domain it was adapted to
+Depth completion: an image, sparse depth and the camera's intrinsics give dense depth in metres. \
+A frozen `{backbone}` network
+({parameters:,} parameters, depth from {low:g} to {high:g} m) with a small prototype set for each \
+domain it was adapted to
 (ProtoDepth, CVPR 2025).
 
 ```python

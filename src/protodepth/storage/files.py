@@ -76,8 +76,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
     """Read a safetensors file and compare its checksum: safetensors itself does not notice flipped bits.
 
-    The tensors come in the order they were written in (safetensors gives another one in every process), of files that do not say it in
-    the order of their names.
+    The tensors come in the order they were written in (safetensors gives another one in every process), of files that
+    do not say it in the order of their names.
     """
     try:
         data = path.read_bytes()
@@ -132,7 +132,8 @@ def load_state(module: torch.nn.Module, state: Mapping[str, Tensor], where: Path
             raise CheckpointError(f"{where} has no tensor {name!r}: it belongs to another network or preset")
         if expected[name].shape != state[name].shape:
             raise CheckpointError(
-                f"{where}: {name!r} has shape {tuple(state[name].shape)}, expected {tuple(expected[name].shape)}: another network or preset"
+                f"{where}: {name!r} has shape {tuple(state[name].shape)}, expected {tuple(expected[name].shape)}: "
+                "another network or preset"
             )
     for name in state:
         if name not in expected:
@@ -155,7 +156,8 @@ def check_replaceable(target: Path) -> None:
     foreign = [target.name] if not target.is_dir() else sorted({p.name for p in target.iterdir()} - ours)
     if foreign:
         raise CheckpointError(
-            f"{target} exists and is not a protodepth folder (it has {foreign[0]!r}): give another name, nothing was overwritten"
+            f"{target} exists and is not a protodepth folder (it has {foreign[0]!r}): give another name, "
+            "nothing was overwritten"
         )
 
 
@@ -179,7 +181,8 @@ def recover(target: Path) -> None:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Build a folder under a temporary name; it takes the target's place only when complete.
 
-    A failure at any point leaves the old folder in place; after a kill between the two renames ``recover`` puts it back.
+    A failure at any point leaves the old folder in place;
+    after a kill between the two renames ``recover`` puts it back.
     """
     target = target.resolve()
     check_replaceable(target)

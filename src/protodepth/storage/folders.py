@@ -77,8 +77,9 @@ def read_domain(
     ours, theirs = model.fingerprint(), str(meta.get("backbone_sha256"))
     if ours != theirs:
         raise CheckpointError(
-            f"domain {meta.get('name')!r} in {folder} was learned on another network ({meta.get('backbone')}, sha256 {theirs[:12]}); "
-            f"this model is {model.backbone.name}, {ours[:12]}: load it into the model it was adapted from"
+            f"domain {meta.get('name')!r} in {folder} was learned on another network ({meta.get('backbone')}, "
+            f"sha256 {theirs[:12]}); this model is {model.backbone.name}, {ours[:12]}: "
+            "load it into the model it was adapted from"
         )
     with _complete(folder / "meta.json"):
         name = name or "".join(meta["name"])  # a name that is no text is an error here
@@ -131,7 +132,8 @@ def read_model(
     stored_files.check_format(meta, "model", folder)
     if backbone is None and meta.get("backbone") == "hooked":
         raise CheckpointError(
-            f"{folder} holds a network of your own that was wrapped: give from_pretrained(folder, backbone=wrap(module, taps, call))"
+            f"{folder} holds a network of your own that was wrapped: give from_pretrained(folder, "
+            "backbone=wrap(module, taps, call))"
         )
     with _complete(folder / "config.json"):
         network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])

@@ -31,7 +31,9 @@ HELPED = 0.01  # a smaller share of the error gone is no help
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptConfig:
-    """How a domain is learned.  The objective's defaults hold for rooms and streets alike (errors relative to the depth)."""
+    """How a domain is learned.  The objective's defaults hold for rooms and streets alike (errors relative to the
+    depth).
+    """
 
     schedule: Schedule = field(default_factory=lambda: Schedule(steps=500, batch_size=2, rate=6e-2, clip=math.inf))
     objective: ObjectiveConfig = field(
@@ -48,7 +50,9 @@ class AdaptConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never shown."""
+    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never
+    shown.
+    """
 
     name: str
     frames: int
@@ -72,9 +76,10 @@ class Adaptation:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, kept step {self.best_step} "
-            f"(held-out photometric loss {self.photometric[0]:.4f} -> {self.photometric[1]:.4f}); error at held-out sparse points "
-            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} %, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
+            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, "
+            f"kept step {self.best_step} (held-out photometric loss {self.photometric[0]:.4f} -> "
+            f"{self.photometric[1]:.4f}); error at held-out sparse points {self.before:.1f} -> {self.after:.1f} mm "
+            f"({-100 * self.gain:+.1f} %, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
             f"adapting {'helped' if self.helped else 'did not help'}"
         )
 
@@ -89,8 +94,8 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
     domain = replace(data, name=name)
     if len(domain.train) == 0:
         raise DataError(
-            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: adapting needs a sequence with "
-            "motion, not single images"
+            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
+            "adapting needs a sequence with motion, not single images"
         )
     if len(first(domain.train).poses) == 0 and model.pose is None:
         raise ConfigError(
@@ -109,7 +114,10 @@ def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
     if every.size == 0:
         raise DataError("the frames looked at have no sparse points: adapting needs some in every frame")
     inside = float(((every >= low) & (every <= high)).mean())
-    where = f"{100 * (1 - inside):.0f} % of the sparse points lie outside the network's range of {low:g}-{high:g} m (median {np.median(every):.2f} m)"
+    where = (
+        f"{100 * (1 - inside):.0f} % of the sparse points lie outside the network's range of {low:g}-{high:g} m "
+        f"(median {np.median(every):.2f} m)"
+    )
     if inside < 0.5:
         raise DataError(f"{where}: check the depth unit, or start from a network for this range")
     if inside < 0.9:
@@ -134,11 +142,13 @@ def adapt(
     log: Log = silent,
     **options: Any,
 ) -> Adaptation:
-    """Learn prototypes and a descriptor for ``name`` from unlabelled frames; earlier domains and the network stay as they are.
+    """Learn prototypes and a descriptor for ``name`` from unlabelled frames;
+    earlier domains and the network stay as they are.
 
-    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain.  Learning stops early when the photometric
-    loss on held-out frames no longer falls, and the best prototypes are kept.  If learning fails or is interrupted the model is left as it
-    was.  Whether it helped is judged by sparse points that the network was never shown; a warning is logged if it did not.
+    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain.  Learning stops early when
+    the photometric loss on held-out frames no longer falls, and the best prototypes are kept.  If learning fails or is
+    interrupted the model is left as it was.  Whether it helped is judged by sparse points that the network was never
+    shown; a warning is logged if it did not.
     """
     if not 0 < config.withhold < 1:
         raise ConfigError(f"withhold is {config.withhold}, expected a share above 0 and below 1 of the sparse points")

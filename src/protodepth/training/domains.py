@@ -90,7 +90,9 @@ def details(model: ProtoDepth, name: str, folder: Path | None = None) -> dict[st
 
 
 def describe_base(model: ProtoDepth, data: Domain, name: str | None = None, *, source: str = "") -> str:
-    """Learn the base's descriptor and statistics from data; returns its name.  An adapted domain is refused, the base is replaced."""
+    """Learn the base's descriptor and statistics from data; returns its name.
+    An adapted domain is refused, the base is replaced.
+    """
     name = name or data.name
     if name in model.domains and not model.domain(name).base:
         raise DomainError(f"{name!r} is an adapted domain with a learned descriptor: describe is for the base network")

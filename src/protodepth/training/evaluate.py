@@ -31,7 +31,8 @@ class Evaluation:
 def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:
     """Per-image errors, then their mean.  Frames must have ground truth.
 
-    Several processes (see ``distributed``) each take some blocks of frames, and all get the errors of all frames in their order.
+    Several processes (see ``distributed``) each take some blocks of frames,
+    and all get the errors of all frames in their order.
     """
     faults, rows = Faults(len(data)), {}
     for block in own_blocks(len(data), batch_size):
@@ -50,7 +51,9 @@ def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_si
 
 
 def own_blocks(count: int, batch_size: int) -> list[range]:
-    """The frames that this process evaluates: blocks of a batch, so that frames meet in the same batches as in one process."""
+    """The frames that this process evaluates:
+    blocks of a batch, so that frames meet in the same batches as in one process.
+    """
     rank, world = distributed.rank(), distributed.world()
     if world == 1:
         return [range(count)]

@@ -1,7 +1,7 @@
 """fit(): the one training loop.  Resumable at any step, and a step that goes wrong never reaches the weights.
 
-Several processes (see ``distributed``) run the same loop: each computes the loss of its rows, and before the optimiser steps all have the
-gradient of the whole batch.
+Several processes (see ``distributed``) run the same loop: each computes the loss of its rows, and before the optimiser
+steps all have the gradient of the whole batch.
 """
 
 import json
@@ -42,7 +42,8 @@ class Schedule:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     workers: int = 0
     save_every: int = 200
-    # Below, None is the plain way and is not written down: recipes and bench folders from before these settings stay the same.
+    # Below, None is the plain way and is not written down:
+    # recipes and bench folders from before these settings stay the same.
     precision: Literal["float32", "bfloat16", "float16"] | None = (
         None  # of the networks; losses and weights are float32
     )
@@ -141,7 +142,9 @@ class Learner:
 
 
 def check_layout(network: nn.Module, device: torch.device) -> None:
-    """Refuse channels_last where it would destroy memory: oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions."""
+    """Refuse channels_last where it would destroy memory:
+    oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions.
+    """
     narrow = [
         name
         for name, m in network.named_modules()
@@ -150,8 +153,9 @@ def check_layout(network: nn.Module, device: torch.device) -> None:
     ]
     if narrow and device.type == "cpu":
         raise ConfigError(
-            f"channels_last on a CPU: the gradient of {narrow[0]}, a 1x1 convolution with a stride and fewer than 16 channels, would write "
-            "outside its memory (oneDNN issue 6035); leave channels_last out for this network, or use a GPU"
+            f"channels_last on a CPU: the gradient of {narrow[0]}, a 1x1 convolution with a stride and fewer than 16 "
+            "channels, would write outside its memory (oneDNN issue 6035); leave channels_last out for this network, "
+            "or use a GPU"
         )
 
 
@@ -167,8 +171,9 @@ def fit(
 ) -> Progress:
     """Train a method on one domain.
 
-    ``folder`` keeps the state: if one is there from an interrupted run, training goes on from it and ends with the same weights as an
-    uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there) and may raise StopTraining.  Ground truth never comes here.
+    ``folder`` keeps the state: if one is there from an interrupted run, training goes on from it and ends with the same
+    weights as an uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there)
+    and may raise StopTraining.  Ground truth never comes here.
     """
     progress, started = Progress(), time.monotonic()
     if not method.trains:
@@ -193,7 +198,8 @@ def fit(
                 progress.skipped += terms is None
                 if bad >= MAX_BAD_STEPS:
                     raise TrainingDiverged(
-                        f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'"
+                        f"the loss was not finite in {bad} steps in a row on {domain.name!r}: "
+                        f"lower the rate ({schedule.rate:g}) or check the data with 'protodepth data check'"
                     )
                 step += 1
                 progress.terms = terms or progress.terms
@@ -236,7 +242,8 @@ def check_processes(schedule: Schedule) -> None:
 
 @contextmanager
 def whole_steps() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM take effect where the yielded function is called: in the middle of a step, weights and step number do not agree.
+    """Ctrl-C and SIGTERM take effect where the yielded function is called:
+    in the middle of a step, weights and step number do not agree.
 
     Whichever process is told to stop, all stop after the same step.
     """
@@ -276,9 +283,11 @@ def train_step(learner: Learner, batch: Step, step: int) -> dict[str, float] | N
 
 
 def gradients(learner: Learner, batch: Step, step: int) -> dict[str, float] | None:
-    """Give every parameter the gradient of the whole batch; returns the whole batch's terms, or None if a loss was not finite.
+    """Give every parameter the gradient of the whole batch;
+    returns the whole batch's terms, or None if a loss was not finite.
 
-    All talk between the processes is here, before any weight changes: one that is lost leaves the others with whole steps.
+    All talk between the processes is here, before any weight changes:
+    one that is lost leaves the others with whole steps.
     """
     terms = own_terms(learner, batch, step)
     learner.optimiser.zero_grad(set_to_none=True)

@@ -1,4 +1,6 @@
-"""Named settings of whole runs: functions that return frozen dataclasses.  ``protodepth train --recipe NAME`` runs one."""
+"""Named settings of whole runs: functions that return frozen dataclasses.
+``protodepth train --recipe NAME`` runs one.
+"""
 
 import math
 from collections.abc import Callable
@@ -64,7 +66,8 @@ WORLDS_OBJECTIVE = ObjectiveConfig(
 BASE_OBJECTIVE = replace(WORLDS_OBJECTIVE, learn_pose=True)
 INDOOR_PROTOTYPES = PrototypeConfig(image_size=10, depth_size=5)
 OUTDOOR_PROTOTYPES = PrototypeConfig(image_size=25, depth_size=10)
-# On val scenes of `highway` larger sets learned better: 2025, 2001, 1979 mm MAE for 10/5, 25/10, 60/30 (seed 0, 500 steps).
+# On val scenes of `highway` larger sets learned better:
+# 2025, 2001, 1979 mm MAE for 10/5, 25/10, 60/30 (seed 0, 500 steps).
 OUTDOOR_WORLDS_PROTOTYPES = PrototypeConfig(image_size=60, depth_size=30)
 # What a base sees varies more than its world does: features that survive it can be adapted to other sensors and lenses.
 BASE_AUGMENT = AugmentConfig(
@@ -128,10 +131,11 @@ def scaffnet_outdoor() -> BaseRecipe:
     return replace(scaffnet(), name="scaffnet-outdoor", data="worlds:garden?train=600", backbone_options=options)
 
 
-# The paper keeps 64 frames of each dataset, about 0.1 %: of the 1200 frames that a base has learned from that is one, of a later domain
-# less than one.  Four are the fewest from which CMP can choose; 64 would be joint training.
+# The paper keeps 64 frames of each dataset, about 0.1 %: of the 1200 frames that a base has learned from that is one,
+# of a later domain less than one.  Four are the fewest from which CMP can choose; 64 would be joint training.
 BUFFERS: dict[str, dict[str, Any]] = {"replay": {"size": 4}, "cmp": {"size": 4}}
-# A later domain is one short recording: 500 steps of two frames see each of its 64 frames sixteen times, as the published scripts do (9 to 60).
+# A later domain is one short recording: 500 steps of two frames see each of its 64 frames sixteen times,
+# as the published scripts do (9 to 60).
 LATER = "?train=64"
 
 
@@ -175,9 +179,11 @@ def mixed() -> SequenceRecipe:
 
 BASE_RATES = {"lite": 2e-3, "kbnet": 1e-3, "voiced": 1e-3, "fusionnet": 1e-3, "uformer": 1e-3}
 BASE_RATES["worlds-tiny-outdoor-voiced"] = 1.5e-3  # in `room` it dies at this rate
-# VOICED predicts at half the size and learns slower: with 6000 steps its outdoor base is no better than interpolation (1377 and 1368 mm MAE).
+# VOICED predicts at half the size and learns slower:
+# with 6000 steps its outdoor base is no better than interpolation (1377 and 1368 mm MAE).
 BASE_STEPS = {"voiced": 9000}
-# A patch of 14 pixels is a fortieth of a published image's width, but a seventh of the worlds' 96 pixels; 4 are a twenty-fourth.
+# A patch of 14 pixels is a fortieth of a published image's width, but a seventh of the worlds' 96 pixels;
+# 4 are a twenty-fourth.
 UFORMER_PATCH = 4
 SCAFFOLDS = {"worlds-tiny": "office", "worlds-tiny-outdoor": "garden", "worlds-tiny-mixed": "garden"}
 

@@ -1,4 +1,6 @@
-"""Runs: train a base network or a method on a sequence, in a folder that can be resumed, and report it (``protodepth train``)."""
+"""Runs: train a base network or a method on a sequence, in a folder that can be resumed,
+and report it (``protodepth train``).
+"""
 
 import copy
 import dataclasses
@@ -98,8 +100,8 @@ def train_base(
 
 
 def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, seed: int, log: Log = silent) -> Progress:
-    """ScaffNet, the one network that learns from ground truth: dense from sparse depth on a synthetic world outside every sequence,
-    as the published one does on SceneNet or Virtual KITTI.  It sees no image.
+    """ScaffNet, the one network that learns from ground truth: dense from sparse depth on a synthetic world outside
+    every sequence, as the published one does on SceneNet or Virtual KITTI.  It sees no image.
     """
     if not isinstance(network, ScaffNet):
         raise ConfigError(f"only scaffnet learns from ground truth, got {network.name}: leave supervised=false")
@@ -245,7 +247,9 @@ def train(
 def begin(
     name: str, out: Path, method: str, changes: dict[str, Any], settings: tuple[str, ...], resume: bool
 ) -> BaseRecipe | SequenceRecipe:
-    """The resolved recipe, after every check that can be made before anything runs; the folder is its own from here on."""
+    """The resolved recipe, after every check that can be made before anything runs;
+    the folder is its own from here on.
+    """
     recipe = read_recipe(name)
     fields = {f.name for f in dataclasses.fields(recipe)}
     wrong = [key for key in changes if key not in fields]

@@ -69,9 +69,11 @@ FitDomain = Callable[[Method, Domain, Callable[[int], None] | None], Progress]
 
 
 class Curve:
-    """Errors on val frames while a sequence is learned (the paper's first figure): every seen domain, each ``every`` steps.
+    """Errors on val frames while a sequence is learned (the paper's first figure):
+    every seen domain, each ``every`` steps.
 
-    With a file the points survive a restart: a resumed run begins with them and measures those after its last saved step again.
+    With a file the points survive a restart: a resumed run begins with them and measures those after its last saved
+    step again.
     """
 
     def __init__(self, judge: Judge, every: int, file: Path | None = None) -> None:
@@ -115,8 +117,8 @@ def run_sequence(
 ) -> SequenceResult:
     """Learn the domains in order and judge all of them after each: ``a_j^k`` in both settings.
 
-    ``pretrained``: the model has learned ``domains[0]`` already.  ``curve_every`` > 0 also evaluates every seen domain on val frames each
-    so many steps; ``folder`` keeps these points for a resumed run.
+    ``pretrained``: the model has learned ``domains[0]`` already.  ``curve_every`` > 0 also evaluates every seen domain
+    on val frames each so many steps; ``folder`` keeps these points for a resumed run.
     """
     judge = Judge(method=method, domains=domains, split=split)
     curve = Curve(judge, curve_every, folder / f"curve-{method.name}.json" if folder else None)
@@ -169,7 +171,8 @@ def run_sequence(
 
 
 def agree(method: Method) -> None:
-    """All processes go on with what the first one keeps: Fishers, buffers and statistics are taken by each for itself, and two
+    """All processes go on with what the first one keeps:
+    Fishers, buffers and statistics are taken by each for itself, and two
     machines need not round alike."""
     if distributed.world() > 1:
         method.load_state(distributed.from_first({name: t.cpu() for name, t in method.state().items()}))

@@ -41,7 +41,9 @@ class TrainingState:
                 mark.unlink()
 
     def rescue(self, step: int) -> None:
-        """Save when another process is gone, be it the first: whoever comes first writes, for two at once would remove each other's files."""
+        """Save when another process is gone, be it the first:
+        whoever comes first writes, for two at once would remove each other's files.
+        """
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +60,8 @@ class TrainingState:
             tensors |= {f"pose.{k}": v for k, v in self.method.objective.pose.state_dict().items()}
         for index, values in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{index}.{k}": torch.as_tensor(v) for k, v in values.items()}
-        # two files, one commit: the JSON names the tensor file by its checksum, so an old pair stays valid until the end
+        # two files, one commit: the JSON names the tensor file by its checksum,
+        # so an old pair stays valid until the end
         name = f"state-{step}.safetensors"
         sha256 = files.write_tensors(folder / name, tensors)
         scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
@@ -85,7 +88,8 @@ class TrainingState:
         for key, value in self.about.items():
             if meta.get(key) != value:
                 raise CheckpointError(
-                    f"{self.folder} holds a run with {key}={meta.get(key)!r}, this one has {value!r}: use another --out, or the same settings"
+                    f"{self.folder} holds a run with {key}={meta.get(key)!r}, this one has {value!r}: "
+                    "use another --out, or the same settings"
                 )
         tensors = files.read_tensors(self.folder / meta["file"], meta["sha256"])
         self.method.load_state(part(tensors, "method."))

@@ -53,7 +53,9 @@ class Joined:
 
 
 def hide(frame: Frame, share: float = 0.2) -> tuple[Frame, np.ndarray]:
-    """The frame without a seeded share of its points, and those points (h w, 0 elsewhere); the same whenever it is called."""
+    """The frame without a seeded share of its points, and those points (h w, 0 elsewhere);
+    the same whenever it is called.
+    """
     shown, hidden = withhold(frame.sparse_depth, share, name=frame.name)
     return replace(frame, sparse_depth=shown), hidden
 
@@ -68,7 +70,8 @@ class Parts:
 
 
 def divide(domain: Domain, share: float = 0.2) -> Parts:
-    """Val frames judge (if they are few, test frames too) and, if they have neighbours, watch; else the last part of the training block
+    """Val frames judge (if they are few, test frames too) and, if they have neighbours, watch;
+    else the last part of the training block
     watches, after a gap."""
     train, val = domain.train, domain.val
     if len(val) == 0 or share_frames(train, val):
@@ -114,7 +117,8 @@ class Enough(StopTraining):
 class Watch:
     """Looks at the held-out photometric loss while a domain is learned, and keeps the prototypes that were best.
 
-    The descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9), so its last value is the one to use.
+    The descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9),
+    so its last value is the one to use.
     """
 
     def __init__(self, method: Method, name: str, data: FrameDataset, config: "AdaptConfig") -> None:

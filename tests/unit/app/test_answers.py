@@ -60,7 +60,12 @@ def test_files_of_a_visitor_give_the_depth_that_predict_gives(model: ProtoDepth,
 def test_an_example_comes_with_its_errors(model: ProtoDepth):
     found = answer(model, Question(example="room", domain="hall"))
     truth = example("room").ground_truth
-    expected = [np.abs(model.predict(found.frame.image, found.frame.sparse_depth, found.frame.intrinsics, domain=d).depth - truth)[truth > 0].mean() for d in ("base", "hall")]  # fmt: skip
+    expected = [
+        np.abs(
+            model.predict(found.frame.image, found.frame.sparse_depth, found.frame.intrinsics, domain=d).depth - truth
+        )[truth > 0].mean()
+        for d in ("base", "hall")
+    ]
     assert found.errors == pytest.approx(tuple(expected))
 
 

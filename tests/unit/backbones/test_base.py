@@ -1,4 +1,6 @@
-"""What every registered backbone must do, and the example of docs/add_a_backbone.md too, loaded as an outside package."""
+"""What every registered backbone must do, and the example of docs/add_a_backbone.md too,
+loaded as an outside package.
+"""
 
 import copy
 import importlib

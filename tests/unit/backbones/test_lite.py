@@ -75,7 +75,7 @@ def test_it_is_built_again_from_its_configuration() -> None:
         Lite.from_preset("moon")
 
 
-# --- the scaffold ---------------------------------------------------------------------------------------------------------------
+# --- the scaffold -----------------------------------------------------------------------------------------------------
 
 
 def test_filling_keeps_a_constant_and_stays_between_the_known_values() -> None:

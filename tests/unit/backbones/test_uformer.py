@@ -1,4 +1,6 @@
-"""The dual-encoder Uformer against oracles written from its description: a loop for attention, neighbourhoods for LeFF."""
+"""The dual-encoder Uformer against oracles written from its description:
+a loop for attention, neighbourhoods for LeFF.
+"""
 
 import math
 

@@ -138,7 +138,9 @@ def test_a_flipped_view_shows_the_mirrored_world() -> None:
     "change", [{"resize": (0.6, 1.1)}, {"rotation": 25.0}, {"resize": (0.7, 0.9), "rotation": 10.0}]
 )
 def test_what_the_network_would_see_right_comes_back_right(change: dict[str, object]) -> None:
-    """If the network predicted exactly the moved depth, undoing the move gives the depth of the batch wherever it is valid."""
+    """If the network predicted exactly the moved depth, undoing the move gives the depth of the batch wherever it is
+    valid.
+    """
     batch = smooth_batch()
     config = AugmentConfig(**change)  # type: ignore[arg-type]
     view = augment(batch, config, generator(2, 0))

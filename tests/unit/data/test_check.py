@@ -1,4 +1,6 @@
-"""``data check`` finds every kind of fault at once, fixes what is safe; ``data preview`` draws; ``data prepare`` resumes."""
+"""``data check`` finds every kind of fault at once, fixes what is safe; ``data preview`` draws;
+``data prepare`` resumes.
+"""
 
 import json
 import tracemalloc
@@ -114,7 +116,9 @@ def test_the_preview_warps_the_neighbour_onto_the_image(tmp_path: Path) -> None:
 def test_a_preview_says_what_was_decided_about_the_data(tmp_path: Path) -> None:
     folder = write_recording(tmp_path / "walk", SHOTS, dense=True)
     said = title(load_recording(folder, sampler="uniform:100", withhold=0.25, stride=2))
-    assert said.splitlines()[0] == "walk: 13 train, 1 val, 3 test frames; depth in mm; points by uniform:100; stride 2; 25% of the points withheld"  # fmt: skip
+    assert said.splitlines()[0] == (
+        "walk: 13 train, 1 val, 3 test frames; depth in mm; points by uniform:100; stride 2; 25% of the points withheld"
+    )
     assert "depth unit not declared, read as mm" in said
     assert max(map(len, said.splitlines())) <= 190
 

@@ -68,13 +68,15 @@ OF_RECORDINGS = [
     ("sparse/7.png", no_point, "empty", "no value above 0"),
     ("sparse/7.png", array_with(np.nan), "nan", "1 NaN or infinite"),
     ("sparse/7.png", array_with(-2.0), "negative", "goes down to -2"),
-    ("sparse/7.png", lambda p: images.write_depth(p, np.ones((20, 28)), "mm"), "size", "shape (20, 28), its image (40, 56)"),
+    ("sparse/7.png", lambda p: images.write_depth(p, np.ones((20, 28)), "mm"), "size",
+     "shape (20, 28), its image (40, 56)"),
     ("image/7.png", lambda p: images.write_depth(p, np.ones((40, 56)), "mm"), "unreadable", "expected 8-bit colour"),
     ("sparse/7.png", lambda p: p.unlink(), "unpaired", "image/7.png has no depth map of its name"),
     ("image/7.png", lambda p: p.unlink(), "unpaired", "sparse/7.png is a depth map without an image"),
     ("image/7.png", lambda p: p.unlink(), "pose", "poses.txt has 24 poses for 23 images"),
     ("image/7.png", shown_again, "static", "image/7.png shows the same picture"),
-    ("intrinsics.txt", text("525 525 319.5 239.5"), "intrinsics", "principal point (319.5, 239.5) lies outside the 56x40 image"),
+    ("intrinsics.txt", text("525 525 319.5 239.5"), "intrinsics", ("principal point (319.5, 239.5) lies outside the "
+                                                                  "56x40 image")),
     ("intrinsics.txt", text("50 0 28\n0 fifty 20\n0 0 1"), "layout", "line 2: 'fifty' is not a number"),
     ("poses.txt", inverted, "pose", "better if the poses are read as world_to_camera"),
     ("poses.txt", text("1 0 0 0 0 1 0 0 0 0 1 0\n"), "pose", "1 poses for 24 images"),
@@ -133,19 +135,24 @@ def one_picture_thrice(path: Path) -> None:
 OF_LISTS = [
     (list_file("sparse_depth"), "lists", r"sparse_depth\.txt has 1 lines.*first empty line", 1),
     (on("sparse/5.png", eight_bit), "8-bit depth", r"train line 5, sparse/5\.png.*depth needs 16 bits", 1),
-    (on("sparse/5.png", in_millimetres), "unit", r"line 5.*sparse/5\.png: sparse depth is 3\.9\d? times.*mm read as /256", 1),
+    (on("sparse/5.png", in_millimetres), "unit", (r"line 5.*sparse/5\.png: sparse depth is 3\.9\d? times.*mm read as "
+                                                 r"/256"), 1),
     (without_truth, "unit", r"line 1, .*half of the points lie beyond \d+\.\d m, judged up to 5 m", 22),
     (other_K, "intrinsics", r"K of triplet/1\.png: principal point .* outside the 36x24 image", 22),
     (missing_K, "missing", r"intrinsics\.txt, line 5: .*gone\.npy does not exist", 1),
     (on("sparse/5.png", no_point), "empty", r"line 5.*sparse/5\.png has no point", 1),
     (on("triplet/5.png", cut_off), "truncated", r"triplet/5\.png cannot be decoded", 1),
-    (on("triplet/5.png", lambda p: images.write_image(p, np.zeros((24, 106, 3), np.uint8))), "size", "106 px wide.*not divisible by 3", 1),
+    (on("triplet/5.png", lambda p: images.write_image(p, np.zeros((24, 106, 3), np.uint8))), "size",
+     "106 px wide.*not divisible by 3", 1),
     (on("truth/5.png", lambda p: p.unlink()), "missing", r"truth/5\.png does not exist", 1),
-    (on("triplet/5.png", one_picture_thrice), "static", r"line 5.*triplet/5\.png: all neighbours show the same picture", 1),
+    (on("triplet/5.png", one_picture_thrice), "static", (r"line 5.*triplet/5\.png: all neighbours show the same "
+                                                        r"picture"), 1),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoil", "kind", "words", "count"), OF_LISTS, ids=[f"{k}-{n}" for n, (_, k, _, _) in enumerate(OF_LISTS)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "kind", "words", "count"), OF_LISTS, ids=[f"{k}-{n}" for n, (_, k, _, _) in enumerate(OF_LISTS)]
+)
 def test_a_fault_of_official_lists_names_file_line_and_remedy(
     tmp_path: Path, spoil: Callable[[Path], None], kind: str, words: str, count: int
 ) -> None:

@@ -1,4 +1,6 @@
-"""Every dataset states the counts that are published and says what it found of them; a part of a download is no error."""
+"""Every dataset states the counts that are published and says what it found of them;
+a part of a download is no error.
+"""
 
 import logging
 from collections.abc import Callable
@@ -61,7 +63,8 @@ PUBLISHED = {
     nyu: {"test frames": (2, 654)},
     scannet: {"scans": (1, 1513), "test scans": (0, 100)},
     void: {"test frames": (3, 800), "train sequences": (1, 48), "test sequences": (1, 8)},
-    kitti: {"test frames": (0, 1000), "annotated train frames": (6, 85_898), "annotated val frames": (0, 6852), "train drives": (1, 138), "static frames listed": (1, 8043)},
+    kitti: {"test frames": (0, 1000), "annotated train frames": (6, 85_898), "annotated val frames": (0, 6852),
+            "train drives": (1, 138), "static frames listed": (1, 8043)},
     vkitti: {"test frames": (10, 466), "frames of all scenes": (20, 4252)},
     waymo: {"training segments": (1, 798), "validation segments": (0, 202)},
     nuscenes: {"scenes": (1, 850)},

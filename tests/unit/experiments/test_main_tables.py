@@ -13,7 +13,9 @@ from protodepth.report.tables import Table, Value
 
 @pytest.fixture
 def rows() -> list[scores.Group]:
-    """Two seeds.  Baseline: D_1 10 -> 15 and 10 -> 13, D_2 8 and 6; ours: 10, 10 and 6, 6; without the name 10 -> 11."""
+    """Two seeds.  Baseline: D_1 10 -> 15 and 10 -> 13, D_2 8 and 6; ours: 10, 10 and 6, 6;
+    without the name 10 -> 11.
+    """
     finished = [
         (row_cell("finetune", 0), document("finetune", [[10, 99], [15, 8]])),
         (row_cell("finetune", 1), document("finetune", [[10, 99], [13, 6]])),

@@ -40,7 +40,9 @@ def best_sizes(sequence: str) -> list[list[float]]:
 
 @pytest.mark.parametrize("sequence", ["indoor", "outdoor"])
 def test_spto_is_a_harmonic_mean_of_means_and_gives_the_printed_average_performance(sequence):
-    """Without forgetting a_j^k = x_j: SPTO (means) gives x_1, and x gives Average Performance with D_1 counted three times."""
+    """Without forgetting a_j^k = x_j: SPTO (means) gives x_1,
+    and x gives Average Performance with D_1 counted three times.
+    """
     second, third = best_sizes(sequence)
     for n, metric in enumerate(METRICS):
         first = 3 * ours(sequence).value("spto", metric) - second[n] - third[n]

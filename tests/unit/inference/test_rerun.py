@@ -79,7 +79,8 @@ def test_predict_writes_every_frame_as_it_was_predicted(here: Path, capsys: pyte
 def test_an_unknown_frame_shows_its_distances_and_a_warning(tmp_path: Path):
     (frame,) = [f for f, _ in zip(open_data("worlds:room?size=32x48&train=1&val=1&test=1"), range(1), strict=False)]
     found = Prediction(
-        depth=frame.sparse_depth + 1, domain="base", similarity={"room": 0.5}, unknown=True, distance={"room": 9.0}, excess=2.5
+        depth=frame.sparse_depth + 1, domain="base", similarity={"room": 0.5}, unknown=True, distance={"room": 9.0},
+        excess=2.5
     )  # fmt: skip
     with RerunFile(tmp_path / "a.rrd", ["completed"]) as file:
         file.add(frame, {"completed": found})

@@ -14,7 +14,9 @@ from protodepth.methods.cmp import CMP, CMPConfig, farthest_points
 
 
 def greedy_by_loops(features, kept, size):
-    """Farthest points written out: for every candidate the largest cosine to everything kept, the smallest of these wins."""
+    """Farthest points written out: for every candidate the largest cosine to everything kept,
+    the smallest of these wins.
+    """
     chosen = []
     while len(chosen) < min(size, len(features)):
         best, winner = None, None

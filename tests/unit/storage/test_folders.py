@@ -133,7 +133,7 @@ def test_a_wrapped_network_asks_for_its_module(tmp_path: Path, batch: Batch) -> 
     assert same(model, again, batch)
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", ["backbone.safetensors", "domains/night/weights.safetensors"])
@@ -209,7 +209,7 @@ def test_a_wrong_entry_in_a_description_is_one_clear_error(
     assert "\n" not in str(caught.value)
 
 
-# --- what is overwritten, and when ---------------------------------------------------------------------------------------------
+# --- what is overwritten, and when ------------------------------------------------------------------------------------
 
 
 def test_saving_over_an_own_folder_replaces_it_and_over_anything_else_is_refused(

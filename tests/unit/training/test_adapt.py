@@ -1,4 +1,6 @@
-"""adapt(): what is held out stays hidden, the best prototypes are kept, failures leave the model as it was, the verdict is honest."""
+"""adapt(): what is held out stays hidden, the best prototypes are kept, failures leave the model as it was,
+the verdict is honest.
+"""
 
 import copy
 import dataclasses
@@ -145,7 +147,18 @@ def test_a_domain_that_does_not_help_is_said_so(
 
 
 def test_the_verdict_counts_what_is_gone():
-    made = Adaptation(name="x", frames=1, steps=1, best_step=1, seconds=1, before=200, after=150, better=1, judged=9, photometric=(1, 1))  # fmt: skip
+    made = Adaptation(
+        name="x",
+        frames=1,
+        steps=1,
+        best_step=1,
+        seconds=1,
+        before=200,
+        after=150,
+        better=1,
+        judged=9,
+        photometric=(1, 1),
+    )
     assert made.gain == 0.25
     assert made.helped
     assert not dataclasses.replace(made, after=199).helped

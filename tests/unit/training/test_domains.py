@@ -1,4 +1,6 @@
-"""Domains are listed, renamed, described and shared: what is said about them, and bit-identical depth in another process."""
+"""Domains are listed, renamed, described and shared:
+what is said about them, and bit-identical depth in another process.
+"""
 
 import dataclasses
 import subprocess
@@ -65,7 +67,15 @@ def test_renaming_keeps_order_weights_history_and_the_active_domain(model: Proto
     assert {id(p) for p in model.parameters() if p.requires_grad} == trained
 
 
-@pytest.mark.parametrize(("name", "new", "kind"), [("garage", "x", UnknownNameError), ("night", "room", DomainError), ("night", "a/b", DomainError), ("night", "base", DomainError)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "new", "kind"),
+    [
+        ("garage", "x", UnknownNameError),
+        ("night", "room", DomainError),
+        ("night", "a/b", DomainError),
+        ("night", "base", DomainError),
+    ],
+)
 def test_a_rename_that_is_refused_changes_nothing(model: ProtoDepth, name: str, new: str, kind: type[Exception]):
     before = model.domains
     with pytest.raises(kind):

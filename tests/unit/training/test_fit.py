@@ -84,7 +84,9 @@ def test_a_run_cut_anywhere_and_resumed_ends_with_the_very_same_weights(
 
 
 def test_ctrl_c_in_the_middle_of_a_step_saves_whole_steps_only(tmp_path: Path, room: Domain) -> None:
-    """The signal arrives while the third step runs: it is finished, saved, and the run goes on as if nothing had been."""
+    """The signal arrives while the third step runs:
+    it is finished, saved, and the run goes on as if nothing had been.
+    """
     whole = make("protodepth", room)
     fit(whole, room, SCHEDULE, seed=3)
     first = make("protodepth", room)
@@ -143,7 +145,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path, room: Domain) -> None:
         fit(make("protodepth", room), room, SCHEDULE, seed=3, folder=tmp_path)
 
 
-# --- numbers that are none ----------------------------------------------------------------------------------------------------
+# --- numbers that are none --------------------------------------------------------------------------------------------
 
 
 def poisoned(method: Method, steps: set[int], how: str) -> None:
@@ -200,7 +202,7 @@ def test_nine_bad_steps_are_survived(room: Domain) -> None:
     assert fit(method, room, replace(SCHEDULE, steps=11), seed=0).skipped == 9
 
 
-# --- what may reach a method -----------------------------------------------------------------------------------------------------
+# --- what may reach a method ------------------------------------------------------------------------------------------
 
 
 class Labelled:
@@ -257,7 +259,7 @@ def test_the_loss_sees_clean_images_and_the_network_augmented_ones(room: Domain)
     torch.testing.assert_close(seen.image, raw.image / 2)
 
 
-# --- optimiser -----------------------------------------------------------------------------------------------------------------
+# --- optimiser --------------------------------------------------------------------------------------------------------
 
 
 def test_the_schedules_are_what_their_names_say() -> None:
@@ -331,7 +333,7 @@ def test_pretrained_learns_nothing(room: Domain) -> None:
     assert all(torch.equal(v, before[k]) for k, v in weights(method).items())
 
 
-# --- batches -----------------------------------------------------------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 def names(data: Any, count: int, **options: Any) -> list[list[float]]:

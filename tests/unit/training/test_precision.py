@@ -80,7 +80,9 @@ def test_a_run_in_another_layout_leaves_an_ordinary_state(layout: bool | None, r
 
 
 def test_a_layout_that_would_destroy_memory_is_refused() -> None:
-    """KBNet's small preset has 1x1 convolutions with stride 2 on few channels; frozen they have no gradient that could do it."""
+    """KBNet's small preset has 1x1 convolutions with stride 2 on few channels;
+    frozen they have no gradient that could do it.
+    """
     schedule = replace(SCHEDULE, channels_last=True)
     with pytest.raises(ConfigError, match="oneDNN issue 6035"):
         Learner.of(make("finetune", backbones.get("kbnet").from_preset("small")), schedule, 0)
@@ -93,7 +95,9 @@ def test_float16_needs_a_gpu(room: Domain) -> None:
 
 
 def test_a_scaled_loss_gives_the_same_step_and_an_overflow_halves_the_scale(room: Domain) -> None:
-    """What float16 needs, tried in single precision: the scale comes out of the gradients again, or the step is skipped."""
+    """What float16 needs, tried in single precision:
+    the scale comes out of the gradients again, or the step is skipped.
+    """
     batch = next(training_batches(room.train, 2, seed=0))
     methods = [make("finetune") for _ in range(3)]
     scales = (None, 256.0, 3e38)

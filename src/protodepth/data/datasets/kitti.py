@@ -1,8 +1,9 @@
 """KITTI depth completion: Velodyne sweeps projected by KITTI, raw colour images, both cameras.
 
-Raw images: ``<date>/<drive>/image_0{2,3}/data/<frame>.png`` with ``<date>/calib_cam_to_cam.txt``.  Depth (16-bit, /256):
-``{train,val}/<drive>/proj_depth/{velodyne_raw,groundtruth}/image_0{2,3}/<frame>.png`` as unpacked, or sorted into
-``train_val_split/{sparse_depth,ground_truth}/{train,val}/...``.  Test: the 1000 frames of ``val_selection_cropped``.
+Raw images: ``<date>/<drive>/image_0{2,3}/data/<frame>.png`` with ``<date>/calib_cam_to_cam.txt``.  Depth (16-bit,
+/256): ``{train,val}/<drive>/proj_depth/{velodyne_raw,groundtruth}/image_0{2,3}/<frame>.png`` as unpacked, or sorted
+into ``train_val_split/{sparse_depth,ground_truth}/{train,val}/...``.  Test:
+the 1000 frames of ``val_selection_cropped``.
 """
 
 import re
@@ -65,8 +66,9 @@ def scan_kitti(
     """KITTI.  Train: the frames of ``train`` with both neighbours; val: whole training drives drawn by name.
 
     ``static_list``: text with "date drive frame" lines; those frames of both cameras are left out of training.
-    ``test``: the 1000 selected frames, or every annotated frame of the val drives.  ``eval_crop``: the paper's 240x1216,
-    or none as the released code.  Published counts: 85 898 train + val frames before the ends are dropped, 1000 test.
+    ``test``: the 1000 selected frames, or every annotated frame of the val drives.  ``eval_crop``: the paper's
+    240x1216, or none as the released code.  Published counts:
+    85 898 train + val frames before the ends are dropped, 1000 test.
     """
     places = _find(root)
     static = read_static(static_list) if static_list else frozenset()
@@ -213,7 +215,9 @@ def _selection_folder(root: Path) -> Path | None:
 
 
 def _selection(root: Path) -> Iterator[Entry]:
-    """The 1000 validation frames: image, sparse and ground truth carry the same drive, frame and camera in their names."""
+    """The 1000 validation frames: image, sparse and ground truth carry the same drive,
+    frame and camera in their names.
+    """
     folder = _selection_folder(root)
     if folder is None:
         return

@@ -15,7 +15,8 @@
     max_depth = 5.0
     crop = [240, 1216]                    # optional
 
-A list ends at its first empty line, as the published readers have it.  Paths of the list files are relative to lists.toml.
+A list ends at its first empty line, as the published readers have it.
+Paths of the list files are relative to lists.toml.
 """
 
 import tomllib
@@ -122,7 +123,9 @@ def remapped(path: str, remap: dict[str, str]) -> str:
 
 
 def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
-    """One entry a line.  If the first readable picture is three times as wide as its depth map, all hold three frames side by side."""
+    """One entry a line.  If the first readable picture is three times as wide as its depth map,
+    all hold three frames side by side.
+    """
 
     def row(index: int) -> dict[str, str]:
         return {column: remapped(lines[index], remap) for column, lines in part.columns.items()}

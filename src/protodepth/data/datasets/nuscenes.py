@@ -1,8 +1,8 @@
 """nuScenes (for zero-shot evaluation): front camera, LIDAR_TOP through both ego poses, accumulated ground truth.
 
-``samples|sweeps/{CAM_FRONT,LIDAR_TOP}/...`` and the tables ``v1.0-*/*.json``.  Sparse: the key frame's sweep.  Ground truth: key
-frames and the sweeps between them, 15 to each side, without points in boxes of vehicles and people; boxes of sweeps between
-key frames are interpolated (the published script runs a detector there).
+``samples|sweeps/{CAM_FRONT,LIDAR_TOP}/...`` and the tables ``v1.0-*/*.json``.  Sparse: the key frame's sweep.  Ground
+truth: key frames and the sweeps between them, 15 to each side, without points in boxes of vehicles and people; boxes of
+sweeps between key frames are interpolated (the published script runs a detector there).
 """
 
 import json
@@ -97,7 +97,9 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
 def to_map(
     points: Float[np.ndarray, "n 3"], K: np.ndarray, size: tuple[int, int], *, last: bool = False
 ) -> Float[np.ndarray, "h w"]:
-    """Points beyond 1 m as a depth map without its one-pixel border; where several fall together the nearest (or last) stays."""
+    """Points beyond 1 m as a depth map without its one-pixel border;
+    where several fall together the nearest (or last) stays.
+    """
     depth = projection.project(points, K, size, near=NEAR, last=last)
     inner = np.zeros_like(depth)
     inner[BORDER:-BORDER, BORDER:-BORDER] = depth[BORDER:-BORDER, BORDER:-BORDER]
@@ -169,7 +171,9 @@ def accumulated(root: Path, tables: Tables, camera: Row, K: np.ndarray) -> Float
 
 @dataclass(frozen=True, slots=True)
 class Lidar:
-    """``sweep.pcd.bin#T;K;height,width[;last]`` (16 and 9 numbers) and ``v1.0-mini#camera token`` for accumulated ground truth."""
+    """``sweep.pcd.bin#T;K;height,width[;last]`` (16 and 9 numbers)
+    and ``v1.0-mini#camera token`` for accumulated ground truth.
+    """
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
         raise DataError(f"{path}#{inside} is not a picture")
@@ -205,8 +209,8 @@ def scan_nuscenes(
 
     With ``test_scenes`` the other scenes are training data, with the camera's previous and next pictures (12 Hz) as
     neighbours.  ``truth``: "accumulated" (slow: prepare it) or "keyframe" (the sweep itself).  The official splits have
-    700, 150 and 150 scenes; the paper does not say which it evaluates.  ``official="protodepth"``: of several sparse points on
-    a pixel the last one stays, as that script has it, not the nearest.
+    700, 150 and 150 scenes; the paper does not say which it evaluates.  ``official="protodepth"``: of several sparse
+    points on a pixel the last one stays, as that script has it, not the nearest.
     """
     if truth not in TRUTHS:
         raise UnknownNameError("nuScenes truth", truth, TRUTHS)

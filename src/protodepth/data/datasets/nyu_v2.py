@@ -2,10 +2,11 @@
 
 - ``nyu_depth_v2_labeled.mat`` (HDF5) with ``splits.mat``: 654 test and 795 val frames.
 - h5 folders of other repositories: ``{train,val}/<scene>/<n>.h5`` with ``rgb`` 3x480x640 and ``depth`` 480x640, metres.
-- synchronised pictures: ``training/{images,depths}/raw_data/<scene>/*.png``, ``testing/{images,depths}/<n>.png``, depth /256.
+- synchronised pictures: ``training/{images,depths}/raw_data/<scene>/*.png``, ``testing/{images,depths}/<n>.png``,
+depth /256.
 
-The unsynchronised raw dumps (``r-*.ppm``, ``d-*.pgm``) are not read: synchronise and project them with the official toolbox.
-Frames are cut to 416x576 around the centre; sparse points are sampled from the depth map.
+The unsynchronised raw dumps (``r-*.ppm``, ``d-*.pgm``) are not read: synchronise and project them with the official
+toolbox. Frames are cut to 416x576 around the centre; sparse points are sampled from the depth map.
 """
 
 from collections.abc import Callable, Iterator
@@ -79,10 +80,11 @@ def scan_nyu(
     subset: bool = False,
     val_share: float = 0.05,
 ) -> Scan:
-    """NYUv2.  Train: video from pictures or h5 files; test: the 654 official frames; val: the 795 others or held-out scenes.
+    """NYUv2.  Train: video from pictures or h5 files; test: the 654 official frames; val:
+    the 795 others or held-out scenes.
 
-    ``sampler``: "harris:1500", or "harris_uncle:1500" for the points of the published lists.  ``neighbours``: 10 frames for
-    pictures, 1 for h5 files (already thinned).  ``subset``: only the scenes that the published ``--subset`` keeps.
+    ``sampler``: "harris:1500", or "harris_uncle:1500" for the points of the published lists.  ``neighbours``: 10 frames
+    for pictures, 1 for h5 files (already thinned).  ``subset``: only the scenes that the published ``--subset`` keeps.
     """
     _refuse_raw_dumps(root)
     train, from_h5 = _training_scenes(root)

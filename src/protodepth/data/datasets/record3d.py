@@ -1,9 +1,10 @@
 """Record3D (ARKit): iPhone LiDAR depth with poses, from an .r3d file or from the app's "EXR + JPG" export.
 
-``scan.r3d``: a ZIP (or the folder it was unpacked to) of ``metadata`` (JSON), ``rgbd/<n>.jpg``, ``rgbd/<n>.depth`` (float32 metres, packed
-with LZFSE) and, for LiDAR, ``rgbd/<n>.conf`` (uint8: 0 low, 1 medium, 2 high confidence).  ``EXR_RGBD/``: ``metadata.json``,
-``rgb/<n>.jpg`` (or .png), ``depth/<n>.exr``.  The depth map is smaller than the picture: each of its values becomes one sparse point at
-its place in the picture.  Poses are camera-to-world with y up, looking along -z; the selfie camera has none.
+``scan.r3d``: a ZIP (or the folder it was unpacked to) of ``metadata`` (JSON), ``rgbd/<n>.jpg``, ``rgbd/<n>.depth``
+(float32 metres, packed with LZFSE) and, for LiDAR, ``rgbd/<n>.conf`` (uint8: 0 low, 1 medium, 2 high confidence).
+``EXR_RGBD/``: ``metadata.json``, ``rgb/<n>.jpg`` (or .png), ``depth/<n>.exr``.  The depth map is smaller than the
+picture: each of its values becomes one sparse point at its place in the picture.
+Poses are camera-to-world with y up, looking along -z; the selfie camera has none.
 """
 
 import io
@@ -66,7 +67,8 @@ def unpack(data: bytes, where: str) -> bytes:
         import liblzfse
     except ImportError:
         raise DataError(
-            f"{where} is packed with LZFSE: pip install pyliblzfse (it needs a C compiler), or export 'EXR + JPG' instead"
+            f"{where} is packed with LZFSE: pip install pyliblzfse (it needs a C compiler), "
+            "or export 'EXR + JPG' instead"
         ) from None
     try:
         return liblzfse.decompress(data)
@@ -99,7 +101,9 @@ def scatter(depth: Float[np.ndarray, "h w"], size: tuple[int, int]) -> Float[np.
 
 @dataclass(frozen=True, slots=True)
 class R3D:
-    """``file.r3d#n`` for pictures, ``file.r3d#n,dh,dw,confidence,height,width`` and ``n.exr#height,width`` for depth."""
+    """``file.r3d#n`` for pictures, ``file.r3d#n,dh,dw,confidence,height,width`` and ``n.exr#height,width`` for
+    depth.
+    """
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
         return read_member(path, f"rgbd/{inside}.jpg")
@@ -262,7 +266,9 @@ def _entry(export: Export, number: int, size: tuple[int, int]) -> Entry:
 def _motion(
     reader: FrameReader, entries: list[Entry], poses: np.ndarray | None, stride: int | None, fps: float
 ) -> tuple[int, np.ndarray]:
-    """(stride, which frames have no parallax) from the poses and the depth of the first frame; else a tenth of a second."""
+    """(stride, which frames have no parallax) from the poses and the depth of the first frame;
+    else a tenth of a second.
+    """
     if poses is None:
         step = stride or max(1, round(fps / 10))
         return step, np.zeros(len(entries), bool)

@@ -1,8 +1,8 @@
 """Where a sensor sits, from the frames of a ROS bag: ``/tf_static`` and, for links that do not move, ``/tf``.
 
-A transform of parent and child takes points of the child's frame into the parent's, p_parent = T p_child.  A chain of such links,
-each forwards or backwards, leads from the LiDAR's frame to the camera's.  The camera's frame is its optical one (z forward, x right,
-y down), which is what the header of an image or camera_info names by convention.
+A transform of parent and child takes points of the child's frame into the parent's, p_parent = T p_child.  A chain of
+such links, each forwards or backwards, leads from the LiDAR's frame to the camera's.  The camera's frame is its optical
+one (z forward, x right, y down), which is what the header of an image or camera_info names by convention.
 """
 
 from collections import deque
@@ -117,7 +117,8 @@ def between(reader: Any, source: str, target: str, where: str) -> tuple[Float[np
     if moving is not None:
         link = next(link for link in moving if link.moves)
         raise DataError(
-            f"{where}: on the way from {source!r} to {target!r} the link {link.parent!r} -> {link.child!r} moves: {remedy}"
+            f"{where}: on the way from {source!r} to {target!r} the link {link.parent!r} -> {link.child!r} moves: "
+            f"{remedy}"
         )
     raise DataError(
         f"{where}: /tf_static and /tf do not connect the cloud's frame {source!r} with the camera's frame {target!r}; "

@@ -1,8 +1,8 @@
 """ROS 1 and ROS 2 bags without ROS: colour image, camera_info, and a depth image or a PointCloud2.
 
-``rosbag:/path/to.bag?image=/cam/image_raw&depth=/velodyne_points&extrinsics=lidar_to_camera.txt``.  Topics are found by their
-types where there is only one candidate.  Without ``extrinsics`` the place of the LiDAR is taken from ``/tf_static``.  Messages are read in
-place; ``data prepare rosbag`` keeps the projected depth.
+``rosbag:/path/to.bag?image=/cam/image_raw&depth=/velodyne_points&extrinsics=lidar_to_camera.txt``.  Topics are found by
+their types where there is only one candidate.  Without ``extrinsics`` the place of the LiDAR is taken from
+``/tf_static``.  Messages are read in place; ``data prepare rosbag`` keeps the projected depth.
 """
 
 import io
@@ -249,8 +249,9 @@ def _check_projection(path: Path, entries: Sequence[Entry], how: str) -> None:
     name, inside = entries[0]["sparse"].rsplit("#", 1)
     if not (CONTAINER.depth(path.parent / name, inside) > 0).any():
         raise DataError(
-            f"{path}: no point of the first cloud falls into the picture ({how}): the matrix must take points from the cloud to the camera's "
-            "optical frame (z forward, x right, y down); give extrinsics"
+            f"{path}: no point of the first cloud falls into the picture ({how}): "
+            "the matrix must take points from the cloud to the camera's optical frame (z forward, x right, y down); "
+            "give extrinsics"
         )
 
 
@@ -299,8 +300,8 @@ def calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, F
     lens = values["D"]
     if lens.any() and (msg.distortion_model not in ("", "plumb_bob", "radtan") or lens[5:].any()):
         raise DataError(
-            f"{where} has the lens model {msg.distortion_model!r}, expected plumb_bob: rectify the pictures (image_proc) and give "
-            "image=/.../image_rect_color"
+            f"{where} has the lens model {msg.distortion_model!r}, expected plumb_bob: "
+            "rectify the pictures (image_proc) and give image=/.../image_rect_color"
         )
     return cameras.intrinsics_matrix(values["K"], f"{where} K"), np.pad(lens, (0, 5))[:5]
 

@@ -1,7 +1,7 @@
 """ScanNet v2: handheld RGB-D scans of rooms, from the .sens files or from folders exported by SensReader.
 
-``scans/<scene>/<scene>.sens`` or ``scans/<scene>[/export]/{color,depth,pose,intrinsic}``; ``scans_test`` likewise.  Colour is
-reduced to 640x480 and both are cut to 448x608 around the centre; depth is in millimetres.
+``scans/<scene>/<scene>.sens`` or ``scans/<scene>[/export]/{color,depth,pose,intrinsic}``; ``scans_test`` likewise.
+Colour is reduced to 640x480 and both are cut to 448x608 around the centre; depth is in millimetres.
 """
 
 import io
@@ -132,10 +132,11 @@ def scan_scannet(
 ) -> Scan:
     """ScanNet.  Train: every 10th frame of ``scans``; test: every 10th of ``scans_test``; val: held-out rooms.
 
-    ``sampler``: the paper says Harris, about 1500; UnCLe's script uses "fast:1500", ProtoDepth's "fast_protodepth:7500".  ``neighbours``: 1 frame of the
-    30 Hz video, as published, which is little parallax.  ``poses``: give the scanner's poses and skip frames where it
-    was lost; published runs use a pose network.  ``official="protodepth"``: cy is scaled by the factor of x, about 1 px off, and
-    training frames need 1100 points, as that script has it.
+    ``sampler``: the paper says Harris, about 1500; UnCLe's script uses "fast:1500", ProtoDepth's
+    "fast_protodepth:7500".  ``neighbours``: 1 frame of the 30 Hz video, as published, which is little parallax.
+    ``poses``: give the scanner's poses and skip frames where it was lost; published runs use a pose network.
+    ``official="protodepth"``: cy is scaled by the factor of x, about 1 px off, and training frames need 1100 points,
+    as that script has it.
     """
     train, test = _scenes(root, "scans"), _scenes(root, "scans_test")
     rooms = {s: held_out(s.name.split("_")[0], val_share) for s in train}

@@ -1,8 +1,9 @@
 """Virtual KITTI, versions 2 (2.0.3) and 1.3.1: rendered streets with exact depth in centimetres.
 
-Version 2: ``Scene01/<condition>/frames/{rgb,depth}/Camera_{0,1}/{rgb_00000.jpg,depth_00000.png}`` and, in each condition,
-``intrinsic.txt`` and ``extrinsic.txt`` (world to camera).  Version 1: ``vkitti_1.3.1_{rgb,depthgt}/0001/<variation>/00000.png``
-and ``vkitti_1.3.1_extrinsicsgt/0001_<variation>.txt``.  Sparse points follow the pattern of real KITTI scans.
+Version 2: ``Scene01/<condition>/frames/{rgb,depth}/Camera_{0,1}/{rgb_00000.jpg,depth_00000.png}`` and, in each
+condition, ``intrinsic.txt`` and ``extrinsic.txt`` (world to camera).  Version 1:
+``vkitti_1.3.1_{rgb,depthgt}/0001/<variation>/00000.png`` and ``vkitti_1.3.1_extrinsicsgt/0001_<variation>.txt``.
+Sparse points follow the pattern of real KITTI scans.
 """
 
 from collections.abc import Iterator
@@ -66,8 +67,8 @@ def scan_vkitti(
 
     ``conditions``: comma-separated, default all ten.  ``patterns``: folder of KITTI ``velodyne_raw`` maps whose scan
     pattern is used; without it 64 scan lines.  Neighbours are kept if the camera moved 0.1-5 m.  ``poses``: give the
-    exact poses; published runs use a pose network.  ``official="protodepth"``: as that script has it, the sky is a wall at 256 m
-    that has sparse points, and no triplet is dropped for its motion.
+    exact poses; published runs use a pose network.  ``official="protodepth"``: as that script has it, the sky is a wall
+    at 256 m that has sparse points, and no triplet is dropped for its motion.
     """
     wanted = CONDITIONS if conditions == "all" else tuple(c.strip() for c in conditions.split(","))
     unknown = [c for c in wanted if c not in CONDITIONS]

@@ -1,8 +1,8 @@
 """Waymo Open Dataset, version 2 (parquet), without TensorFlow: front camera and TOP LiDAR.
 
 ``{training,validation}/{camera_image,camera_calibration,lidar,lidar_calibration,lidar_camera_projection,lidar_pose,
-vehicle_pose}/<segment>.parquet``; ``lidar_box`` as well for accumulated ground truth.  Sparse depth: first return of TOP at the
-pixels of the dataset's own camera projection.  Images keep their (small) lens distortion; K ignores it.
+vehicle_pose}/<segment>.parquet``; ``lidar_box`` as well for accumulated ground truth.  Sparse depth: first return of
+TOP at the pixels of the dataset's own camera projection.  Images keep their (small) lens distortion; K ignores it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -168,7 +168,8 @@ class Segment:
 
 
 def intrinsics(calibration: Row) -> tuple[np.ndarray, tuple[int, int]]:
-    """(K as stated, (height, width)).  Its pixel 0 is the left EDGE of the first pixel, ours the centre: the half pixel is
+    """(K as stated, (height, width)).  Its pixel 0 is the left EDGE of the first pixel, ours the centre:
+    the half pixel is
     left in K, as every user of the calibration does, and taken out where points are put into pixels."""
     f_u, f_v, c_u, c_v = (calibration[f"intrinsic.{name}"] for name in ("f_u", "f_v", "c_u", "c_v"))
     return cameras.intrinsics_matrix([f_u, f_v, c_u, c_v]), (calibration["height"], calibration["width"])
@@ -188,7 +189,9 @@ def sparse_depth(segment: Segment, time: int, camera: int) -> Float[np.ndarray, 
 
 
 def true_depth(segment: Segment, time: int, camera: int, truth: str, times: list[int]) -> Float[np.ndarray, "h w"]:
-    """``lidars``: all five, both returns, one sweep.  ``accumulated``: TOP of neighbouring sweeps, without moving boxes."""
+    """``lidars``: all five, both returns, one sweep.  ``accumulated``:
+    TOP of neighbouring sweeps, without moving boxes.
+    """
     calibration = segment.calibration(camera)
     K, size = intrinsics(calibration)
     if truth == "lidars":
@@ -232,7 +235,9 @@ def _boxes(path: Path, time: int) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """``.../camera_image/<segment>.parquet#camera,time`` and ``.../lidar/<segment>.parquet#sparse|truth,camera,time``."""
+    """``.../camera_image/<segment>.parquet#camera,time`` and
+    ``.../lidar/<segment>.parquet#sparse|truth,camera,time``.
+    """
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
         camera, time = inside.split(",")
@@ -272,8 +277,9 @@ def scan_waymo(
 ) -> Scan:
     """Waymo.  Train: ``training`` segments with both neighbours; val: held-out ones; test: ``validation`` segments.
 
-    ``truth``: "lidars" (all five, both returns) or "accumulated" (11 sweeps of TOP without labelled boxes; needs lidar_box).
-    ``every``: take every n-th frame.  No list was published; 798 training and 202 validation segments are known.
+    ``truth``: "lidars" (all five, both returns) or "accumulated" (11 sweeps of TOP without labelled boxes; needs
+    lidar_box).  ``every``: take every n-th frame.  No list was published;
+    798 training and 202 validation segments are known.
     """
     if camera not in CAMERAS or truth not in TRUTHS:
         raise UnknownNameError("Waymo camera or truth", f"{camera}, {truth}", (*CAMERAS, *TRUTHS))

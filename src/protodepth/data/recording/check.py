@@ -126,8 +126,9 @@ def _focal_note(layout: Layout, frame: str, found: tuple[float, float] | None) -
         return []
     focal, (factor, gone) = layout.calibration(frame)[0, 0], found
     return [
-        f"WARNING: neighbours warp {gone:.0%} better with a focal length near {factor * focal:.0f} px than with {focal:.0f} px "
-        f"({layout.calibration_file(frame)}): is K that of the colour camera, or the depth not registered to it?  Adapting suffers from it"
+        f"WARNING: neighbours warp {gone:.0%} better with a focal length near {factor * focal:.0f} px than with "
+        f"{focal:.0f} px ({layout.calibration_file(frame)}): is K that of the colour camera, "
+        "or the depth not registered to it?  Adapting suffers from it"
     ]
 
 

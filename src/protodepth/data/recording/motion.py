@@ -146,7 +146,8 @@ FOCAL_FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.18, 1.25)
 
 
 def better_focal(pairs: Sequence[Pair], scale: float) -> tuple[float, float] | None:
-    """(factor, share of the warp error that is gone) if another focal length fits depth and poses clearly better, else None.
+    """(factor, share of the warp error that is gone) if another focal length fits depth and poses clearly better,
+    else None.
 
     The usual cause: K is of the depth camera, the pictures are of the colour camera.
     """

@@ -232,13 +232,14 @@ def load_recording(
     withhold: float | None = None,
     depth_range: tuple[float, float] | None = None,
 ) -> Domain:
-    """A recording folder as a Domain: train frames with neighbours (and poses if given), val and test from later blocks.
+    """A recording folder as a Domain: train frames with neighbours (and poses if given),
+    val and test from later blocks.
 
-    ``depth_unit``: kitti | mm | cm | tum | metres; None = recording.toml, else guessed and said aloud (an error where the
-    guess is not safe).  ``sampler``: for dense ``depth/``, e.g. "harris:1500".  ``stride``: frames between neighbours.
-    ``withhold``: seeded share of the sparse points taken out of the input and given as ground truth where a frame has
-    none.  ``depth_range``: the model's, which helps the guess.  ``domain.identity`` holds every decision and the counts of
-    frames left out.
+    ``depth_unit``: kitti | mm | cm | tum | metres; None = recording.toml, else guessed and said aloud (an error where
+    the guess is not safe).  ``sampler``: for dense ``depth/``, e.g. "harris:1500".  ``stride``: frames between
+    neighbours.  ``withhold``: seeded share of the sparse points taken out of the input and given as ground truth where
+    a frame has none.  ``depth_range``: the model's, which helps the guess.  ``domain.identity`` holds every decision
+    and the counts of frames left out.
     """
     given = {"depth_unit": depth_unit, "sample": sampler, "stride": stride, "withhold": withhold}
     return Recording.open(path, depth_range=depth_range, **given).domain()

@@ -211,7 +211,9 @@ def _desk(s: Stage, x: float, z: float) -> None:
 
 
 def office(rng: Rng, eye: Vector) -> Scene:
-    """A bright white office: desks, screens, glass partitions on posts, carpet tiles.  Kept for unseen-domain trials."""
+    """A bright white office: desks, screens, glass partitions on posts, carpet tiles.
+    Kept for unseen-domain trials.
+    """
     s = Stage(rng)
     side, front, height = s.span(2.0, 2.8), s.span(3.6, 5.2), s.span(2.5, 2.9)
     s.plane(0.0, Material((0.36, 0.42, 0.44), (0.28, 0.34, 0.37), Pattern.CHECK, 0.5, 0.6, 0.15))

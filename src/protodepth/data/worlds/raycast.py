@@ -181,7 +181,9 @@ class Camera:
 
 
 def _clipped(corners: Float[Array, "n 8 3"]) -> tuple[Float[Array, "n 20 3"], Array]:
-    """Corners of boxes in the camera's frame and their edges' cuts with z = NEAR, and which of these 20 are in front."""
+    """Corners of boxes in the camera's frame and their edges' cuts with z = NEAR,
+    and which of these 20 are in front.
+    """
     start = [c for c in range(8) for bit in (1, 2, 4) if not c & bit]
     end = [c | bit for c in range(8) for bit in (1, 2, 4) if not c & bit]
     a, b = corners[:, start], corners[:, end]

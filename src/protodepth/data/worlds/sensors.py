@@ -23,7 +23,9 @@ class Corners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lidar:
-    """A spinning scanner beside the camera; lines and columns are those for an image 96 pixels wide and grow with it."""
+    """A spinning scanner beside the camera; lines and columns are those for an image 96 pixels wide and grow with
+    it.
+    """
 
     lines: int
     columns: int
@@ -42,7 +44,9 @@ def corner_points(sensor: Corners, image: np.ndarray, truth: np.ndarray, rng: np
 
 
 def lidar_returns(sensor: Lidar, scene: Scene, camera: Camera, size: tuple[int, int]) -> Float[np.ndarray, "3 n"]:
-    """Noiseless (column, row, z-depth) in the camera of every return in view, from rays cast at the scanner's own place."""
+    """Noiseless (column, row, z-depth) in the camera of every return in view,
+    from rays cast at the scanner's own place.
+    """
     w = size[1]
     scale = w / 96  # the focal length grows with the width: the gap between lines stays the same in pixels
     lines, columns = max(3, round(sensor.lines * scale)), max(3, round(sensor.columns * scale))
@@ -64,9 +68,9 @@ def lidar_points(
 ) -> Float[np.ndarray, "h w"]:
     """Returns written into pixels, with noise.
 
-    A return that agrees with the picture takes the depth at its pixel's centre: at these sizes a pixel of far road spans
-    metres, and that rounding is no sensor noise.  One that lies behind all its neighbours is kept as it is (a background
-    seen past an edge), one in front of them (something thinner than a pixel) is lost.
+    A return that agrees with the picture takes the depth at its pixel's centre: at these sizes a pixel of far road
+    spans metres, and that rounding is no sensor noise.  One that lies behind all its neighbours is kept as it is (a
+    background seen past an edge), one in front of them (something thinner than a pixel) is lost.
     """
     h, w = truth.shape
     returns = returns[:, rng.random(returns.shape[1]) >= sensor.dropout]

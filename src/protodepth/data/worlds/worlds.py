@@ -1,8 +1,8 @@
 """Procedurally drawn domains: image triplets with exact depth, intrinsics and poses, at any size, offline.
 
-``WORLDS`` says how the domains differ; the other files here say what stands in them.  Every frame has its own scene.  Frame
-``index`` of a split is drawn from ``SeedSequence((crc32(world), split, seed, index))`` with split 0, 1, 2 for train, val,
-test, so splits share no scene, and a longer dataset starts with the frames of a shorter one.
+``WORLDS`` says how the domains differ; the other files here say what stands in them.  Every frame has its own scene.
+Frame ``index`` of a split is drawn from ``SeedSequence((crc32(world), split, seed, index))`` with split 0, 1, 2 for
+train, val, test, so splits share no scene, and a longer dataset starts with the frames of a shorter one.
 """
 
 import hashlib
@@ -70,16 +70,20 @@ WORLDS: Mapping[str, WorldSpec] = {spec.name: spec for spec in (
     _indoor("corridor_night", focal=1.15, height=(1.1, 1.4), yaw=10, pitch=(2, 12), gain=1.0, image_noise=0.012,
             sensor=Corners(sampler="harris", density=0.010, noise=0.02)),
     _outdoor("street", focal=0.75, height=(1.55, 1.75), yaw=5, pitch=(-1, 3), gain=0.95, image_noise=0.005,
-             sensor=Lidar(lines=14, columns=40, elevation=(-8, 25), noise=0.02, relative_noise=0.002, dropout=0.1, offset=(0.0, -0.25, -0.2))),
+             sensor=Lidar(lines=14, columns=40, elevation=(-8, 25), noise=0.02, relative_noise=0.002, dropout=0.1,
+                          offset=(0.0, -0.25, -0.2))),
     _outdoor("street_dusk", focal=1.0, height=(1.3, 1.5), yaw=4, pitch=(-4, 0), gain=1.0, image_noise=0.010,
-             sensor=Lidar(lines=7, columns=42, elevation=(-14, 16), noise=0.06, relative_noise=0.01, dropout=0.2, offset=(0.3, -0.35, 0.1))),
+             sensor=Lidar(lines=7, columns=42, elevation=(-14, 16), noise=0.06, relative_noise=0.01, dropout=0.2,
+                          offset=(0.3, -0.35, 0.1))),
     _outdoor("highway", focal=1.3, height=(2.2, 2.6), yaw=3, pitch=(2, 5), gain=1.0, image_noise=0.006,
-             sensor=Lidar(lines=6, columns=52, elevation=(-3, 16), noise=0.04, relative_noise=0.004, dropout=0.25, offset=(0.0, -0.5, 0.4))),
+             sensor=Lidar(lines=6, columns=52, elevation=(-3, 16), noise=0.04, relative_noise=0.004, dropout=0.25,
+                          offset=(0.0, -0.5, 0.4))),
     # Not in INDOOR or OUTDOOR: for trials on domains no model has seen.
     _indoor("office", focal=0.7, height=(1.3, 1.6), yaw=14, pitch=(0, 10), gain=0.95, image_noise=0.005,
             sensor=Corners(sampler="uniform", density=0.008, noise=0.015)),
     _outdoor("garden", focal=0.9, height=(1.4, 1.7), yaw=8, pitch=(-2, 3), gain=0.95, image_noise=0.006,
-             sensor=Lidar(lines=8, columns=36, elevation=(-10, 18), noise=0.03, relative_noise=0.005, dropout=0.15, offset=(0.1, -0.3, 0.0))),
+             sensor=Lidar(lines=8, columns=36, elevation=(-10, 18), noise=0.03, relative_noise=0.005, dropout=0.15,
+                          offset=(0.1, -0.3, 0.0))),
 )}
 # fmt: on
 INDOOR = ("room", "warehouse", "corridor_night")
@@ -140,8 +144,8 @@ def stage(
 ) -> tuple[Scene, tuple[Camera, Camera, Camera], np.random.Generator, np.random.Generator]:
     """The scene, the cameras t-1, t, t+1, and the generators of film grain and of the depth sensor.
 
-    Four independent streams, so that a change of size or sensor leaves the scene alone.  ``spawn`` is not used: it would
-    change ``sequence``, and a second call would draw something else.
+    Four independent streams, so that a change of size or sensor leaves the scene alone.  ``spawn`` is not used: it
+    would change ``sequence``, and a second call would draw something else.
     """
     keys = ((*sequence.spawn_key, i) for i in range(4))
     children = (np.random.SeedSequence(sequence.entropy, spawn_key=key) for key in keys)

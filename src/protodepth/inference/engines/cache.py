@@ -32,7 +32,9 @@ def engine_for(
     threads: int | None = None,
     say: Say = nothing,
 ) -> Engine:
-    """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends on."""
+    """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends
+    on.
+    """
     folder = cache_folder()
     key = _key(model, domain)[:24]
     for name in (f"{key}{SUFFIX[runtime]}", f"{key}-{size[0]}x{size[1]}{SUFFIX[runtime]}"):

@@ -1,7 +1,7 @@
 """Export to ONNX and OpenVINO.  Every export runs its own graph against PyTorch and leaves no file if they differ.
 
-Inside a graph the prototypes are constants: A, P and the keys K = P W of one domain, or of all domains with the choice (Eq. 11)
-made for each image.  See docs/export.md for the inputs and outputs.
+Inside a graph the prototypes are constants: A, P and the keys K = P W of one domain, or of all domains with the choice
+(Eq. 11) made for each image.  See docs/export.md for the inputs and outputs.
 """
 
 import logging
@@ -72,8 +72,9 @@ def export(
 ) -> Exported:
     """Write the model as one graph, after checking that it computes what PyTorch computes.
 
-    ``domain`` folds one domain in ("base": none); None puts all of them in, and the choice.  ``size`` is (height, width); other sizes
-    work too unless the network does not allow it, which the result says.  ``format`` follows from the file's name.
+    ``domain`` folds one domain in ("base": none); None puts all of them in, and the choice.  ``size`` is (height,
+    width); other sizes work too unless the network does not allow it, which the result says.
+    ``format`` follows from the file's name.
 
     Example: ``export(model, "model.onnx", domain="warehouse")``
     """
@@ -208,15 +209,18 @@ def _draft(folder: Path, data: bytes, info: GraphInfo, format: Runtime) -> list[
 
 
 def check(engine: Engine, model: ProtoDepth, tolerance: float = TOLERANCE) -> float:
-    """Compare a graph with PyTorch on random frames at two sizes (one if it has one); returns the largest relative difference."""
+    """Compare a graph with PyTorch on random frames at two sizes (one if it has one);
+    returns the largest relative difference.
+    """
     info, worst = engine.info, 0.0
     for count, size, share in ((1, info.size, 0.05), (3, _another(info), 0.005)):
         batch = random_batch(size, count, info.depth_range, seed=count, share=share)
         difference = _difference(engine, model, batch)
         if not difference <= tolerance:  # also for NaN
             raise ExportError(
-                f"the exported graph differs from PyTorch by {difference:.2g} of the depth at {count} x {size[0]}x{size[1]} "
-                f"(limit {tolerance:g}): nothing was written, please report the network and the versions (protodepth doctor)"
+                f"the exported graph differs from PyTorch by {difference:.2g} of the depth at {count} x "
+                f"{size[0]}x{size[1]} (limit {tolerance:g}): nothing was written, "
+                "please report the network and the versions (protodepth doctor)"
             )
         worst = max(worst, difference)
     return worst

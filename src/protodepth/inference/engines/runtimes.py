@@ -36,8 +36,9 @@ def need(module: str, extra: str = "export") -> Any:
 class GraphInfo:
     """What an exported graph says about itself; travels inside the file.
 
-    A graph with ``domain`` has the inputs ``image``, ``sparse_depth``, ``intrinsics`` (and ``scaffold``) and the output ``depth``.  One
-    that chooses (``domain`` None) also gives ``domain``, the index into ``domains``, and ``similarity``, the cosine to each of them.
+    A graph with ``domain`` has the inputs ``image``, ``sparse_depth``, ``intrinsics`` (and ``scaffold``) and the output
+    ``depth``.  One that chooses (``domain`` None) also gives ``domain``, the index into ``domains``,
+    and ``similarity``, the cosine to each of them.
     """
 
     backbone: str
@@ -74,8 +75,8 @@ class GraphInfo:
     def check_size(self, size: tuple[int, int]) -> None:
         if not self.dynamic_size and size != self.size:
             raise DataError(
-                f"the graph was exported for {self.size[0]}x{self.size[1]}, the frame is {size[0]}x{size[1]} (height x width): "
-                f"export one with --size {size[0]}x{size[1]}"
+                f"the graph was exported for {self.size[0]}x{self.size[1]}, the frame is {size[0]}x{size[1]} (height x "
+                f"width): export one with --size {size[0]}x{size[1]}"
             )
         if any(not low <= side <= high for low, side, high in zip(self.smallest, size, self.largest, strict=True)):
             limits = " to ".join(f"{h}x{w}" for h, w in (self.smallest, self.largest))
@@ -132,7 +133,9 @@ class Engine:
         return self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain).frame(0)
 
     def predict_batch(self, batch: Batch, domain: str | None = None) -> BatchPrediction:
-        """Several frames of one size.  The paper's rule chooses; a graph knows no statistics, so nothing is flagged unknown."""
+        """Several frames of one size.  The paper's rule chooses;
+        a graph knows no statistics, so nothing is flagged unknown.
+        """
         self.check_domain(domain)
         self.info.check_size(batch.size)
         depth, *chosen = (torch.from_numpy(np.array(a)) for a in self._run(self.feed(batch)))
@@ -156,7 +159,9 @@ class Engine:
 
 
 def feed(batch: Batch, *, scaffolded: bool) -> dict[str, np.ndarray]:
-    """A batch as the inputs of a graph.  VOICED's linear interpolation of the points stays outside of it and is done here."""
+    """A batch as the inputs of a graph.  VOICED's linear interpolation of the points stays outside of it and is done
+    here.
+    """
     tensors = {"image": batch.image, "sparse_depth": batch.sparse_depth, "intrinsics": batch.intrinsics}
     if scaffolded:
         tensors["scaffold"] = scaffold(batch.sparse_depth)

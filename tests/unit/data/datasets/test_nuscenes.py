@@ -85,7 +85,8 @@ def add_sweeps(root: Path, shots: list[Shot]) -> list[np.ndarray]:
         tables["ego_pose"].append(pose)
         tables["sample_data"].append(
             {"token": f"sw{i}", "sample_token": f"s{i}", "ego_pose_token": f"es{i}", "calibrated_sensor_token": "l1",
-             "timestamp": 500_000 * i + 250_000, "is_key_frame": False, "height": 0, "width": 0, "filename": name, "prev": "", "next": ""}
+             "timestamp": 500_000 * i + 250_000, "is_key_frame": False, "height": 0, "width": 0, "filename": name,
+             "prev": "", "next": ""}
         )  # fmt: skip
     for name, rows in tables.items():
         (folder / f"{name}.json").write_text(json.dumps(rows))

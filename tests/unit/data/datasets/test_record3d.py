@@ -164,7 +164,8 @@ def test_the_selfie_camera_has_no_poses(tmp_path: Path, shots: list[Shot]) -> No
 
 @pytest.mark.parametrize(
     ("meta", "message"),
-    [({"K": None}, "metadata has no K"), ({"poses": [[0, 0, 0, 1, i, 0, 0] for i in range(3)]}, "3 poses, but there is a frame 13")],
+    [({"K": None}, "metadata has no K"), ({"poses": [[0, 0, 0, 1, i, 0, 0] for i in range(3)]},
+                                          "3 poses, but there is a frame 13")],
 )  # fmt: skip
 def test_metadata_that_does_not_fit_is_named(
     tmp_path: Path, shots: list[Shot], meta: dict[str, Any], message: str

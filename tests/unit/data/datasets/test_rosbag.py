@@ -94,7 +94,8 @@ def write_bag(
         fields = [field(name=n, offset=4 * i, datatype=7, count=1) for i, n in enumerate(("intensity", "x", "y", "z"))]
         rows = np.hstack([np.zeros((len(points) + 1, 1)), np.vstack([points, [np.nan] * 3])]).astype("<f4")
         return types["sensor_msgs/msg/PointCloud2"](
-            header=header(t, "/lidar" if ros == 1 else "lidar"), height=1, width=len(rows), fields=fields, is_bigendian=False, point_step=16,
+            header=header(t, "/lidar" if ros == 1 else "lidar"), height=1, width=len(rows), fields=fields,
+            is_bigendian=False, point_step=16,
             row_step=16 * len(rows), data=np.frombuffer(rows.tobytes(), np.uint8), is_dense=False,
         )  # fmt: skip
 
@@ -186,7 +187,10 @@ def bag_path(folder: Path, ros: int) -> Path:
 def test_the_place_of_the_lidar_is_found_in_the_frames_of_the_bag(tmp_path: Path, shots: list[Shot], ros: int) -> None:
     """One link is sent on /tf, again and again the same; another frame moves, but is not on the way."""
     fixed, sent = robot()[:3], robot()[3]
-    odometry = [("odom", "base", np.block([[np.eye(3), np.full((3, 1), n)], [np.zeros((1, 3)), np.ones((1, 1))]])) for n in range(4)]  # fmt: skip
+    odometry = [
+        ("odom", "base", np.block([[np.eye(3), np.full((3, 1), n)], [np.zeros((1, 3)), np.ones((1, 1))]]))
+        for n in range(4)
+    ]
     moving = [[sent, link] for link in odometry]
     path = bag_path(tmp_path, ros)
     write_bag(path, shots, ros=ros, kind="cloud", transforms={"/tf_static": [fixed[:1], fixed[1:]], "/tf": moving})
@@ -199,9 +203,13 @@ def test_a_broken_or_moving_chain_of_frames_names_them(tmp_path: Path, shots: li
     write_bag(
         tmp_path / "a.bag", shots[:2], ros=1, kind="cloud", transforms={"/tf_static": [robot()[:1] + robot()[2:]]}
     )
-    with pytest.raises(DataError, match="do not connect the cloud's frame 'lidar' with the camera's frame 'cam_optical'") as caught:  # fmt: skip
+    with pytest.raises(
+        DataError, match="do not connect the cloud's frame 'lidar' with the camera's frame 'cam_optical'"
+    ) as caught:
         open_domain(f"rosbag:{tmp_path / 'a.bag'}")
-    assert "'lidar' is connected with base, cam_link, mast, 'cam_optical' with nothing: give extrinsics" in str(caught.value)  # fmt: skip
+    assert "'lidar' is connected with base, cam_link, mast, 'cam_optical' with nothing: give extrinsics" in str(
+        caught.value
+    )
     *rest, (parent, child, pose) = robot()
     turned = [[(parent, child, pose @ np.diag([-1.0, -1, 1, 1]) if n else pose)] for n in range(3)]
     write_bag(tmp_path / "b.bag", shots[:2], ros=1, kind="cloud", transforms={"/tf_static": [rest], "/tf": turned})

@@ -68,7 +68,8 @@ def write_boxes(root: Path, part: str, count: int) -> None:
     named = {f"box.{what}.{axis}": BOX[what][i] for what in ("center", "size") for i, axis in enumerate("xyz")}
     values = {f"[LiDARBoxComponent].{key}": float(v) for key, v in {**named, "box.heading": BOX["heading"]}.items()}
     rows = [
-        {"key.segment_context_name": "seg", "key.frame_timestamp_micros": 1_500_000 + 100_000 * i, "key.laser_object_id": "a", **values}
+        {"key.segment_context_name": "seg", "key.frame_timestamp_micros": 1_500_000 + 100_000 * i,
+         "key.laser_object_id": "a", **values}
         for i in range(count)
     ]  # fmt: skip
     (root / part / "lidar_box").mkdir()

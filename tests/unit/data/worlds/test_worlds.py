@@ -101,7 +101,9 @@ def test_restricting_solids_to_their_screen_windows_changes_nothing(name: str) -
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_point_of_camera_t_moved_by_the_pose_lies_on_a_surface_or_behind_one(name: str) -> None:
-    """Exact: a ray from the other camera through the projected point meets the same depth unless something is nearer."""
+    """Exact: a ray from the other camera through the projected point meets the same depth unless something is
+    nearer.
+    """
     data = WorldDataset(name, "val", count=1, cache=False)
     sequence = np.random.SeedSequence((7, 7))
     frame = render(data.spec, sequence, SIZE)

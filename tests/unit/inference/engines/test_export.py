@@ -323,7 +323,9 @@ def test_predict_with_an_engine_writes_the_files_that_pytorch_writes(
     assert main.run([*command, "--out", "torch"]) == 0
     assert main.run([*command, "--out", "graph", "--engine", runtime]) == 0
     assert f"making a graph for {runtime}" in capsys.readouterr().err
-    lines = [[json.loads(line) for line in Path(o, "predictions.jsonl").read_text().splitlines()] for o in ("torch", "graph")]  # fmt: skip
+    lines = [
+        [json.loads(line) for line in Path(o, "predictions.jsonl").read_text().splitlines()] for o in ("torch", "graph")
+    ]
     for ours, theirs in zip(*lines, strict=True):
         np.testing.assert_allclose(
             np.load(f"graph/{ours['files'][0]}"), np.load(f"torch/{theirs['files'][0]}"), rtol=1e-3
