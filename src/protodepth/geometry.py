@@ -39,33 +39,10 @@ def inverse_intrinsics(K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 3 3"]:
     return torch.stack(rows, -2)
 
 
-def scale_intrinsics(K: Float[Tensor, "b 3 3"], sx: float, sy: float) -> Float[Tensor, "b 3 3"]:
-    """K of the same camera after the image was resized by (sx, sy)."""
-    factor = torch.tensor([[sx, sx, sx], [sy, sy, sy], [1.0, 1.0, 1.0]], dtype=K.dtype, device=K.device)
-    return K * factor
-
-
 def rays(K: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b 3 h w"]:
     r"""Calibrated directions :math:`K^{-1} \bar x` with z = 1."""
     grid, inverse = pixel_grid(height, width, K), inverse_intrinsics(K)[..., None, None]
     return inverse[:, :, 0] * grid[:, :1] + inverse[:, :, 1] * grid[:, 1:2] + inverse[:, :, 2]
-
-
-def backproject(depth: Depth, K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 3 h w"]:
-    r"""Points :math:`K^{-1} \bar x\, d(x)` in the camera's frame."""
-    return rays(K, depth.shape[-2], depth.shape[-1]) * depth
-
-
-def project(points: Float[Tensor, "b 3 h w"], K: Float[Tensor, "b 3 3"]) -> Float[Tensor, "b 2 h w"]:
-    r"""Pixels :math:`\pi K p`, with z guarded by 1e-7."""
-    q = (K @ points.flatten(2)).reshape_as(points)
-    return q[:, :2] / (q[:, 2:] + 1e-7)
-
-
-def transform(points: Float[Tensor, "b 3 h w"], pose: Float[Tensor, "b 4 4"]) -> Float[Tensor, "b 3 h w"]:
-    """Apply a rigid motion to points."""
-    moved = pose[:, :3, :3] @ points.flatten(2) + pose[:, :3, 3:]
-    return moved.reshape_as(points)
 
 
 def sample(image: Tensor, pixels: Float[Tensor, "b 2 h w"]) -> Tensor:
@@ -112,12 +89,6 @@ def pose_matrix(R: Float[Tensor, "b 3 3"], t: Float[Tensor, "b 3"]) -> Float[Ten
     top = torch.cat([R, t[..., None]], -1)
     bottom = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=R.dtype, device=R.device).expand(R.shape[0], 1, 4)
     return torch.cat([top, bottom], -2)
-
-
-def inverse_pose(pose: Float[Tensor, "b 4 4"]) -> Float[Tensor, "b 4 4"]:
-    """Inverse of a rigid motion: (R^T, -R^T t)."""
-    Rt = pose[:, :3, :3].mT
-    return pose_matrix(Rt, -(Rt @ pose[:, :3, 3:])[..., 0])
 
 
 def _running_max(x: Tensor, size: int, dim: int) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from protodepth.backbones.posenet import motion
 from protodepth.backbones.scaffnet import supervised_loss
-from protodepth.geometry import backproject, outlier_free, reproject, warp
+from protodepth.geometry import outlier_free, rays, reproject, warp
 from protodepth.losses import REDUCTIONS, Objective, ObjectiveConfig, pose_consistency, ssim_distance
 from protodepth.types import Batch
 
@@ -63,7 +63,7 @@ def test_backprojection_projection_and_warping_are_reproduced(fixture, case):
     x = inputs(fixture, case)
     pose = motion(x["dof6"], "axis")
     points = fixture[f"{case}/out/backproject_points"]
-    found = backproject(x["depth"], x["intrinsics"]).flatten(2)
+    found = (rays(x["intrinsics"], *x["depth"].shape[-2:]) * x["depth"]).flatten(2)
     assert torch.allclose(found, points[:, :3], rtol=1e-6, atol=1e-6)
     pixels, _ = reproject(x["depth"], pose, x["intrinsics"])
     fixture.check(f"{case}/out/project_xy", pixels, 1e-6)

@@ -37,20 +37,18 @@ def test_the_inverse_camera_undoes_the_camera(K: Tensor) -> None:
 @given(cameras(), st.floats(0.1, 90))
 def test_every_pixel_projects_back_to_itself(K: Tensor, depth: float) -> None:
     grid = g.pixel_grid(4, 5, K)[:, :2]
-    points = g.backproject(torch.full((1, 1, 4, 5), depth, dtype=torch.float64), K)
-    torch.testing.assert_close(g.project(points, K), grid, rtol=1e-4, atol=1e-2)  # z is guarded by 1e-7
-    assert torch.allclose(points[:, 2], torch.tensor(depth, dtype=torch.float64))
+    still = torch.eye(4, dtype=torch.float64)[None]
+    pixels, z = g.reproject(torch.full((1, 1, 4, 5), depth, dtype=torch.float64), still, K)
+    torch.testing.assert_close(pixels, grid, rtol=1e-4, atol=1e-2)  # z is guarded by 1e-7
+    torch.testing.assert_close(z, torch.full_like(z, depth))
 
 
 @FEW
-@given(motions(), motions())
-def test_motions_are_rigid_and_their_inverses_undo_them(a: Tensor, b: Tensor) -> None:
-    points = torch.randn(1, 3, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    moved = g.transform(points, a)
-    distance = lambda p: (p[..., 0, 0] - p[..., 2, 3]).norm()  # noqa: E731
-    torch.testing.assert_close(distance(moved), distance(points))
-    torch.testing.assert_close(g.transform(moved, g.inverse_pose(a)), points, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(g.transform(moved, b), g.transform(points, b @ a), rtol=1e-9, atol=1e-9)
+@given(motions())
+def test_motions_are_rigid(a: Tensor) -> None:
+    points = torch.randn(1, 3, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    moved = a[:, :3, :3] @ points + a[:, :3, 3:]
+    torch.testing.assert_close(torch.cdist(moved.mT, moved.mT), torch.cdist(points.mT, points.mT))
     torch.testing.assert_close(torch.linalg.det(a[:, :3, :3]), torch.ones(1, dtype=torch.float64))
 
 

@@ -64,7 +64,7 @@ PARENTS = {
 HEAVY = {
     "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript",
     "onnxruntime", "openvino",
-    "rerun", "huggingface_hub", "tensorboard", "transformers", "torchvision",
+    "rerun", "huggingface_hub", "transformers", "torchvision",
 }  # fmt: skip
 LIGHT = {"numpy", "torch", "jaxtyping"}
 

@@ -15,7 +15,6 @@ EXTRAS = {
     "app": ("gradio",),
     "viz": ("rerun",),
     "hub": ("huggingface_hub",),
-    "track": ("tensorboard",),
 }
 
 

@@ -294,10 +294,6 @@ class EntryFrames:
         """The frame's name without reading its pixels."""
         return self.table[index]["id"]
 
-    def with_reader(self, **changes: Any) -> "EntryFrames":
-        """The same entries read with other settings, e.g. ``withhold=0.2``."""
-        return EntryFrames(self.table, replace(self.reader, **changes))
-
 
 def digest(*datasets: EntryFrames) -> str:
     """One hash over the entries of several datasets."""

@@ -50,9 +50,6 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
     return [plan.training(row) for row in rows]
 
 
-ABLATED = ("mae", "rmse")
-
-
 def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) -> dict[str, Any]:
     there = {r["variant"]: r for r in table("ablations")["rows"]}
     names = {"indoor": "ScanNet", "outdoor": "Waymo"}

@@ -133,25 +133,6 @@ def _legend_row(line: Line, x: float, y: float) -> list[str]:
     return [mark, _text(x + 36, y + 4, line.label, "start")]
 
 
-def confusion_chart(counts: Float[np.ndarray, "t k"], true_names: Sequence[str], chosen_names: Sequence[str]) -> str:
-    """SVG text: rows are the frames' own domains, columns the chosen ones; count and per cent of the row."""
-    counts = np.asarray(counts)
-    cell, left, top = 92, 130, 56
-    parts = [_text(left + cell * len(chosen_names) / 2, 18, "chosen domain")]
-    parts += [_text(left + cell * (n + 0.5), 42, name) for n, name in enumerate(chosen_names)]
-    for i, name in enumerate(true_names):
-        parts.append(_text(left - 10, top + 46 * i + 28, name, "end"))
-        for j in range(len(chosen_names)):
-            part = counts[i, j] / max(1, counts[i].sum())
-            x, y = left + cell * j, top + 46 * i
-            colour = f"fill:#2f7de1;fill-opacity:{0.06 + 0.6 * part:.2f};stroke:{FAINT}"
-            parts.append(f'<rect x="{x}" y="{y}" width="{cell}" height="46" style="{colour}"/>')
-            parts.append(_text(x + cell / 2, y + 28, f"{counts[i, j]} ({100 * part:.0f} %)"))
-    return _svg(
-        left + cell * len(chosen_names) + 12, top + 46 * len(true_names) + 12, "chosen domain by true domain", parts
-    )
-
-
 def scatter_chart(
     points: Float[np.ndarray, "n 2"], labels: Sequence[str], marks: Float[np.ndarray, "k 2"], mark_labels: Sequence[str]
 ) -> str:

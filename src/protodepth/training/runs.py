@@ -25,7 +25,7 @@ from protodepth.backbones.scaffnet import ScaffNet, supervised_loss
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import augment, generator
 from protodepth.data.batches import collate
-from protodepth.data.frame import Domain, FrameDataset
+from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError, DataError, ProcessLost, UnknownNameError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
@@ -196,18 +196,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
     }
-
-
-def save_run(folder: Path, recipe: Any, record: dict[str, Any]) -> None:
-    """The resolved recipe and a record of what happened, beside the results."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config.write(recipe, folder / "recipe.toml")
-    write_json(folder / "run.json", {**record, **versions()})
-
-
-def pick(data: FrameDataset, count: int) -> list[int]:
-    """Frame numbers spread evenly over a dataset: pictures are chosen by rule, not by look."""
-    return [int(i) for i in np.linspace(0, len(data) - 1, num=min(count, len(data)) + 2)[1:-1]] if len(data) else []
 
 
 def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:

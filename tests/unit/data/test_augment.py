@@ -9,7 +9,7 @@ import torch
 from conftest import random_batch
 from protodepth.data.augment import AugmentConfig, Draws, augment, crop, generator, hide_points, turn_hue
 from protodepth.errors import ConfigError
-from protodepth.geometry import backproject
+from protodepth.geometry import rays
 from protodepth.types import Batch
 
 COLOURS = AugmentConfig(brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=0.1)
@@ -127,8 +127,10 @@ def test_a_flipped_view_shows_the_mirrored_world() -> None:
     batch = random_batch(4)
     view = augment(batch, AugmentConfig(flip_horizontal=True), generator(1, 0))
     for n in range(4):
-        ours = backproject(view.batch.sparse_depth[n : n + 1], view.batch.intrinsics[n : n + 1])
-        theirs = backproject(batch.sparse_depth[n : n + 1], batch.intrinsics[n : n + 1])
+        ours, theirs = (
+            rays(b.intrinsics[n : n + 1], *b.sparse_depth.shape[-2:]) * b.sparse_depth[n : n + 1]
+            for b in (view.batch, batch)
+        )
         if not torch.equal(view.batch.intrinsics[n], batch.intrinsics[n]):
             theirs = theirs.flip(-1) * torch.tensor([-1.0, 1.0, 1.0])[None, :, None, None]
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)

@@ -189,12 +189,6 @@ def test_a_chart_without_points_says_so():
     assert "no points" in charts.line_chart([], x_label="steps", y_label="MAE")
 
 
-def test_the_confusion_chart_states_counts_and_per_cent_of_the_row():
-    text = charts.confusion_chart(np.array([[3, 1], [0, 4]]), ["street", "highway"], ["street", "highway"])
-    words = [t.text for t in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
-    assert {"3 (75 %)", "1 (25 %)", "0 (0 %)", "4 (100 %)"} <= set(words)
-
-
 def test_the_scatter_chart_draws_every_point_inside_and_names_the_marks():
     points = np.random.default_rng(0).normal(size=(30, 2))
     root = ET.fromstring(charts.scatter_chart(points, ["a"] * 15 + ["b"] * 15, np.array([[9.0, 9.0]]), ["r of a"]))

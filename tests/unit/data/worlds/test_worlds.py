@@ -21,7 +21,7 @@ from protodepth.data.worlds.sensors import Corners, Lidar, lidar_points, lidar_r
 from protodepth.data.worlds.shading import depth_map, photograph
 from protodepth.data.worlds.worlds import INDOOR, OUTDOOR, WORLDS, WorldDataset, render, rotation, stage, world
 from protodepth.errors import DataError, UnknownNameError
-from protodepth.geometry import inverse_pose, reproject, warp
+from protodepth.geometry import reproject, warp
 
 SIZE = (64, 96)
 GREY = Material((0.5, 0.5, 0.5))
@@ -135,7 +135,7 @@ def test_warping_a_neighbour_by_true_depth_and_pose_gives_the_image_and_the_inve
             inside = (pixels >= 0).all(1) & (pixels[:, 0] <= 95) & (pixels[:, 1] <= 63) & (b.ground_truth[:, 0] > 0)
             guesses = {
                 "right": warp(neighbour, b.ground_truth, pose, b.intrinsics),
-                "inverse": warp(neighbour, b.ground_truth, inverse_pose(pose), b.intrinsics),
+                "inverse": warp(neighbour, b.ground_truth, torch.linalg.inv(pose), b.intrinsics),
                 "still": neighbour,
                 "deeper": warp(neighbour, 1.3 * b.ground_truth, pose, b.intrinsics),
             }
