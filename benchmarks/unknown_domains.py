@@ -33,7 +33,7 @@ from protodepth.data.worlds.worlds import WORLDS, stage, world
 from protodepth.descriptors import descriptor_loss, select, similarity
 from protodepth.methods.statistics import sample_descriptors
 from protodepth.model import ProtoDepth
-from protodepth.selection import Statistics, auroc, excess, fit_gaussians
+from protodepth.selection import SampleDistances, Statistics, auroc, fit_gaussians
 from protodepth.training.fit import Schedule
 
 FALSE_ALARMS = 0.05
@@ -130,7 +130,7 @@ def windows(score: Tensor, count: int = 400) -> Tensor:
 
 def choose_rates(samples: Samples, known: list[str], R: Tensor, statistics: list[Statistics]) -> dict[str, Any]:
     """Share of test frames for which the right domain is chosen, by rule and world."""
-    gaussians, rates = fit_gaussians(tuple(statistics)), {}
+    gaussians, rates = fit_gaussians(statistics), {}
     for rule in ("descriptor", "gaussian"):
         right = []
         for index, name in enumerate(known):
@@ -143,9 +143,10 @@ def choose_rates(samples: Samples, known: list[str], R: Tensor, statistics: list
 
 def alarm_rates(samples: Samples, known: list[str], unseen: str, statistics: list[Statistics]) -> dict[str, float]:
     """AUROC, detection and false alarms of one pair of known set and unseen world."""
+    gaussians = fit_gaussians(statistics)
 
     def score(s: Tensor) -> Tensor:
-        return excess(s, statistics, FALSE_ALARMS)[1]
+        return SampleDistances(s, gaussians, FALSE_ALARMS).excess
 
     inside = [score(samples[name]["test"]) for name in known]
     frames, outside = torch.cat(inside), score(samples[unseen]["test"])

@@ -14,8 +14,9 @@ from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
-from protodepth.selection import Rule, Statistics, choose
+from protodepth.selection import Rule, StatisticsTable, choose
 from protodepth.storage import folders
+from protodepth.storage.history import History
 from protodepth.storage.official.prototypes import Names, load_official_prototypes
 from protodepth.types import BASE, Batch, BatchPrediction, Overhead, Prediction
 
@@ -34,8 +35,8 @@ class ProtoDepth(nn.Module):
         self.backbone = backbone.eval().requires_grad_(False)
         self.config = config
         self.pose = pose  # belongs to the training objective; kept here so that it travels with the model
-        self.history: dict[str, dict[str, Any]] = {}  # domain -> what it was trained on, when, how
-        self.statistics: dict[str, Statistics] = {}  # domain -> of its sample descriptors, to tell what is unknown
+        self.history: dict[str, History] = {}  # domain -> what it was learned from, when, how
+        self.statistics = StatisticsTable()  # domain -> of its sample descriptors, to tell what is unknown
         self.rule = Rule()  # how a domain is chosen where none is given
         self._domains = nn.ModuleDict()  # key "d_<name>": a bare name could be an attribute of ModuleDict
         self._active: str | None = None
@@ -59,7 +60,16 @@ class ProtoDepth(nn.Module):
         self, name: str, *, base: bool = False, config: PrototypeConfig | None = None, seed: int = 0
     ) -> None:
         """A new domain that starts as the frozen network does (``base``: D_1, a descriptor and no prototypes)."""
-        self._insert(name, self.new_domain(config or self.config, base=base, seed=seed))
+        self.insert_domain(name, self.new_domain(config or self.config, base=base, seed=seed))
+
+    def insert_domain(self, name: str, domain: DomainPrototypes) -> None:
+        """A domain that was made elsewhere: in a file, or by ``new_domain``."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name) or name == BASE:
+            raise DomainError(f"{name!r} cannot name a domain: use up to 64 letters, digits, '_', '-' (not {BASE!r})")
+        if name in self.domains:
+            raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
+        self._domains[f"d_{name}"] = domain.to(self._device())
+        self._freeze_inactive()
 
     def new_domain(self, config: PrototypeConfig, *, base: bool, seed: int = 0) -> DomainPrototypes:
         """Prototypes that fit this backbone, not yet part of the model."""
@@ -91,8 +101,8 @@ class ProtoDepth(nn.Module):
     def delete_domain(self, name: str) -> None:
         self.domain(name)
         del self._domains[f"d_{name}"]
-        for table in (self.history, self.statistics):
-            table.pop(name, None)
+        self.history.pop(name, None)
+        self.statistics.pop(name, None)
         if self._active == name:
             self.set_domain(None)
 
@@ -103,7 +113,7 @@ class ProtoDepth(nn.Module):
         kept = {f"d_{new if n == name else n}": self.domain(n) for n in self.domains if n != new}
         self._domains = nn.ModuleDict(kept)
         self.history = {new if n == name else n: value for n, value in self.history.items()}
-        self.statistics = {new if n == name else n: value for n, value in self.statistics.items()}
+        self.statistics = StatisticsTable({new if n == name else n: v for n, v in self.statistics.items()})
         self._active = new if self._active == name else self._active
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
@@ -142,8 +152,15 @@ class ProtoDepth(nn.Module):
         choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule)
         values = self._values(choice.domains)
         depth = self.backbone.decode(latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)))
-        about: dict[str, Any] = {"similarity": cosines, "names": names, "descriptor": s, "context": latents.context}
-        return BatchPrediction(depth=depth, **about, **choice._asdict())
+        return BatchPrediction(
+            depth=depth,
+            domains=choice.domains,
+            similarity=cosines,
+            names=names,
+            descriptor=s,
+            context=latents.context,
+            distances=choice.distances,
+        )
 
     def _values(self, domains: tuple[str, ...]) -> dict[str, Values]:
         """One set for all samples (the very same arithmetic as when it is given by name), or a row for each sample."""
@@ -179,11 +196,7 @@ class ProtoDepth(nn.Module):
 
     def load_domain(self, folder: str | Path, *, name: str | None = None) -> str:
         """Add a saved domain; refused if it was learned on another backbone.  Returns its name."""
-        name, domain, history, statistics = folders.read_domain(self, Path(folder), name)
-        self._insert(name, domain)
-        self.history.update({name: history} if history else {})
-        self.statistics.update({name: statistics} if statistics else {})
-        return name
+        return folders.load_domain(self, Path(folder), name)
 
     def load_official_prototypes(self, file: str | Path, names: Names = None) -> tuple[str, ...]:
         """Add a published prototype file's domains, or those in ``names`` (a mapping renames); returns their names."""
@@ -196,27 +209,12 @@ class ProtoDepth(nn.Module):
     @classmethod
     def from_pretrained(cls, source: str | Path, *, backbone: Backbone | None = None) -> "ProtoDepth":
         """A bundled model by name or a saved folder; ``backbone`` for networks that are not in the registry."""
-        folder = folders.resolve(source)
-        network, config, pose, names = folders.read_model(folder, backbone)
-        model = cls(network, config, pose=pose)
-        for name in names:
-            model.load_domain(folder / "domains" / name)
-        return model
+        return folders.load_model(cls, source, backbone)
 
     def train(self, mode: bool = True) -> "ProtoDepth":
         super().train(mode)
         self.backbone.eval()
         return self
-
-    def _insert(self, name: str, domain: DomainPrototypes) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name) or name == BASE:
-            raise DomainError(
-                f"{name!r} cannot name a domain: use up to 64 letters, digits, '_' and '-' (and not {BASE!r})"
-            )
-        if name in self.domains:
-            raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
-        self._domains[f"d_{name}"] = domain.to(self._device())
-        self._freeze_inactive()
 
     def _freeze_inactive(self) -> None:
         for name in self.domains:

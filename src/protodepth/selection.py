@@ -9,8 +9,8 @@ Each domain keeps the statistics of its own samples; they are taken once and nev
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -131,6 +131,9 @@ class Gaussians:
     means: Float[Tensor, "k c"]  # whitened: L^-1 mu_k
     whiten: Float[Tensor, "c c"]  # L^-1 with Sigma = L L^T
     own: tuple[Float[Tensor, "m"], ...]  # of each domain: distances of its left-out samples, in ascending order
+    _thresholds: dict[float, Tensor] = field(
+        default_factory=dict
+    )  # by share: a quantile of t takes longer than a frame
 
     def distances(self, s: Float[Tensor, "b c"]) -> Float[Tensor, "b k"]:
         white = s.detach().float() @ self.whiten.to(s.device).T
@@ -142,7 +145,10 @@ class Gaussians:
         The :math:`\lceil (m + 1)(1 - \alpha) \rceil`-th smallest of m left-out distances, which holds for any
         distribution (split conformal prediction); with fewer samples than that needs, see ``few_samples_threshold``.
         """
-        return torch.stack([own_threshold(d, false_alarms) for d in self.own]).clamp(min=1e-6)
+        if false_alarms not in self._thresholds:
+            found = torch.stack([own_threshold(d, false_alarms) for d in self.own]).clamp(min=1e-6)
+            self._thresholds[false_alarms] = found
+        return self._thresholds[false_alarms]
 
 
 def own_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float[Tensor, ""]:
@@ -167,11 +173,8 @@ def few_samples_threshold(own: Float[Tensor, "m"], false_alarms: float) -> Float
     return torch.maximum(bound, own[-1])
 
 
-@lru_cache(maxsize=16)
-def fit_gaussians(statistics: tuple[Statistics, ...]) -> Gaussians:
-    """From the stored statistics of the domains, in their order.
-    Kept, since inverting Sigma takes longer than using it.
-    """
+def fit_gaussians(statistics: Sequence[Statistics]) -> Gaussians:
+    """From the stored statistics of the domains, in their order."""
     factor = torch.linalg.cholesky(shared_covariance(statistics))
     whiten = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False).float()
     means = torch.stack([s.mean for s in statistics]) @ whiten.T
@@ -182,29 +185,56 @@ def fit_gaussians(statistics: tuple[Statistics, ...]) -> Gaussians:
     return Gaussians(means, whiten, tuple(own))
 
 
-def excess(
-    s: Float[Tensor, "b c"], statistics: Sequence[Statistics], false_alarms: float
-) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b"]]:
-    """Distances to each domain, and the smallest of distance / threshold: above 1 the frame is unknown."""
-    gaussians = fit_gaussians(tuple(statistics))
-    distances = gaussians.distances(s)
-    return distances, (distances / gaussians.thresholds(false_alarms).to(s.device)).amin(-1)
+class StatisticsTable(dict[str, Statistics]):
+    """Statistics by domain, and what they give together: kept while it holds, for inverting Sigma takes long."""
+
+    _fitted: tuple[tuple[Statistics, ...], Gaussians] | None = None
+
+    def gaussians(self, names: tuple[str, ...]) -> Gaussians | None:
+        """Over these domains; None if one has no statistics, for a frame far from the others might belong to it."""
+        if not names or self.missing(names):
+            return None
+        used = tuple(self[name] for name in names)
+        if self._fitted is None or self._fitted[0] != used:  # statistics are equal only to themselves
+            self._fitted = used, fit_gaussians(used)
+        return self._fitted[1]
+
+    def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in self)
+
+
+class SampleDistances:
+    """How far samples are from every domain, computed when first asked for: with a domain given hardly anybody does."""
+
+    def __init__(self, s: Float[Tensor, "b c"], gaussians: Gaussians, false_alarms: float) -> None:
+        self._s, self._gaussians, self._false_alarms = s.detach(), gaussians, false_alarms
+
+    @cached_property
+    def distance(self) -> Float[Tensor, "b k"]:
+        return self._gaussians.distances(self._s)
+
+    @cached_property
+    def excess(self) -> Float[Tensor, "b"]:
+        """The smallest of distance / threshold."""
+        return (self.distance / self._gaussians.thresholds(self._false_alarms).to(self._s.device)).amin(-1)
+
+    @cached_property
+    def unknown(self) -> Bool[Tensor, "b"]:
+        return self.excess > 1
 
 
 class Choice(NamedTuple):
-    """The domain of each sample, and how far each is from what is known."""
+    """The domain of each sample, and how far each is from what is known; None without statistics."""
 
     domains: tuple[str, ...]
-    distance: Float[Tensor, "b k"] | None  # columns as the names given to ``choose``; None without statistics
-    unknown: Bool[Tensor, "b"]
-    excess: Float[Tensor, "b"] | None  # smallest of distance / threshold
+    distances: SampleDistances | None  # columns as the names given to ``choose``
 
 
 def choose(
     s: Float[Tensor, "b c"],
     names: tuple[str, ...],
     nearest: Int[Tensor, "b"] | None,
-    statistics: Mapping[str, Statistics],
+    statistics: StatisticsTable,
     domain: str | None,
     rule: Rule,
 ) -> Choice:
@@ -215,34 +245,38 @@ def choose(
     A frame can be called unknown only if every domain to choose from has statistics:
     else it might belong to one that has none.
     """
-    missing = [name for name in names if name not in statistics]
-    distance, ratio, unknown = None, None, torch.zeros(len(s), dtype=torch.bool, device=s.device)
-    if names and not missing:
-        distance, ratio = excess(s, [statistics[name] for name in names], rule.false_alarms)
-        unknown = ratio > 1
+    gaussians = statistics.gaussians(names)
+    distances = None if gaussians is None else SampleDistances(s, gaussians, rule.false_alarms)
     if domain is not None or nearest is None:
-        return Choice((domain or BASE,) * len(s), distance, unknown, ratio)
-    if rule.selection == "gaussian" and distance is None:
+        return Choice((domain or BASE,) * len(s), distances)
+    if rule.selection == "gaussian":
+        nearest = _smallest(distances, statistics.missing(names))
+    return Choice(_known(tuple(names[i] for i in nearest.tolist()), names, distances, rule.unknown), distances)
+
+
+def _smallest(distances: SampleDistances | None, missing: tuple[str, ...]) -> Int[Tensor, "b"]:
+    if distances is None:
         raise DomainError(
             f"selection 'gaussian' needs statistics, and domain {missing[0]!r} has none (it was made without them): "
             "adapt it again (the base: protodepth domains describe), or use selection 'descriptor'"
         )
-    index = nearest if distance is None or rule.selection == "descriptor" else distance.argmin(-1)
-    used = tuple(names[i] for i in index.tolist())
-    if rule.unknown != "nearest" and bool(unknown.any()):
-        if rule.unknown == "error":
-            raise DomainError(_far(names, distance, unknown))
-        used = tuple(BASE if far else name for far, name in zip(unknown.tolist(), used, strict=True))
-    return Choice(used, distance, unknown, ratio)
+    return distances.distance.argmin(-1)
 
 
-def _far(names: tuple[str, ...], distance: Tensor | None, unknown: Tensor) -> str:
-    row = int(unknown.nonzero()[0])
-    table = (
-        ", ".join(f"{n} {d:.1f}" for n, d in zip(names, distance[row].tolist(), strict=True))
-        if distance is not None
-        else ""
-    )
+def _known(
+    chosen: tuple[str, ...], names: tuple[str, ...], distances: SampleDistances | None, what: Unknown
+) -> tuple[str, ...]:
+    """The chosen domains, after what the rule does with unknown samples."""
+    if what == "nearest" or distances is None or not bool(distances.unknown.any()):
+        return chosen
+    if what == "error":
+        raise DomainError(_far(names, distances))
+    return tuple(BASE if far else name for far, name in zip(distances.unknown.tolist(), chosen, strict=True))
+
+
+def _far(names: tuple[str, ...], distances: SampleDistances) -> str:
+    unknown, row = distances.unknown, int(distances.unknown.nonzero()[0])
+    table = ", ".join(f"{n} {d:.1f}" for n, d in zip(names, distances.distance[row].tolist(), strict=True))
     return (
         f"{int(unknown.sum())} of {len(unknown)} frames are unlike every known domain (distances {table}): "
         "adapt to this place, or use unknown='base' or 'nearest'"

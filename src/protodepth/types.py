@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -135,6 +135,19 @@ class Latents:
         return Latents({**self.layers, **layers}, self.context)
 
 
+class Distances(Protocol):
+    """How far each frame is from every domain; computed when it is first asked for (selection.py)."""
+
+    @property
+    def distance(self) -> Float[Tensor, "b k"]: ...
+
+    @property
+    def excess(self) -> Float[Tensor, "b"]: ...
+
+    @property
+    def unknown(self) -> Bool[Tensor, "b"]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPrediction:
     """What ``ProtoDepth.forward`` returns for b frames."""
@@ -145,9 +158,23 @@ class BatchPrediction:
     names: tuple[str, ...]  # domains that have a descriptor
     descriptor: Float[Tensor, "b c"]  # s, the sample descriptor
     context: Mapping[str, Any] = field(default_factory=dict)  # the encoder's context, for losses that need it
-    distance: Float[Tensor, "b k"] | None = None  # Mahalanobis, columns as in ``names``; None without statistics
-    unknown: Bool[Tensor, "b"] | None = None  # farther from every domain than its own frames are
-    excess: Float[Tensor, "b"] | None = None  # smallest of distance / threshold; above 1 = unknown
+    distances: Distances | None = None  # how far the frames are from the known domains; None without statistics
+
+    @property
+    def distance(self) -> Float[Tensor, "b k"] | None:
+        """Mahalanobis, columns as in ``names``."""
+        return None if self.distances is None else self.distances.distance
+
+    @property
+    def excess(self) -> Float[Tensor, "b"] | None:
+        """Smallest of distance / threshold; above 1 = unknown."""
+        return None if self.distances is None else self.distances.excess
+
+    @property
+    def unknown(self) -> Bool[Tensor, "b"]:
+        """Farther from every domain than its own frames are."""
+        none = torch.zeros(len(self.domains), dtype=torch.bool, device=self.depth.device)
+        return none if self.distances is None else self.distances.unknown
 
     def frame(self, index: int) -> "Prediction":
         """One frame as arrays."""
@@ -159,7 +186,7 @@ class BatchPrediction:
             depth=self.depth[index, 0].cpu().numpy(),
             domain=self.domains[index],
             similarity=row(self.similarity),
-            unknown=self.unknown is not None and bool(self.unknown[index]),
+            unknown=bool(self.unknown[index]),
             distance=row(self.distance),
             excess=None if self.excess is None else float(self.excess[index]),
         )
@@ -216,6 +243,7 @@ __all__ = [
     "BatchPrediction",
     "Bool",
     "Depth",
+    "Distances",
     "Float",
     "Image",
     "Int",

@@ -102,7 +102,7 @@ def test_a_base_run_leaves_a_model_its_recipe_and_its_state(base: Path) -> None:
     notes = json.loads((base / "model" / "config.json").read_text())["notes"]
     assert notes["recipe"]["schedule"]["steps"] == 6
     assert (base / "recipe.toml").exists()
-    assert model.history["room"]["recipe"] == notes["recipe"]
+    assert model.history["room"].recipe == notes["recipe"]
 
 
 def test_a_run_is_made_again_from_its_own_recipe_file(base: Path, tmp_path: Path) -> None:

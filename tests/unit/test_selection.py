@@ -1,7 +1,10 @@
 """Choosing by distance and saying "unknown", against distances, ranks and counts computed another way."""
 
+import copy
 import dataclasses
+import gc
 import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import torch
 from scipy.spatial.distance import mahalanobis
 
+from protodepth import selection
 from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
 from protodepth.losses import Objective, ObjectiveConfig
@@ -16,11 +20,13 @@ from protodepth.methods.base import build
 from protodepth.methods.statistics import collect_statistics, describe, sample_descriptors
 from protodepth.model import ProtoDepth
 from protodepth.selection import (
+    Gaussians,
     Rule,
+    SampleDistances,
     Statistics,
+    StatisticsTable,
     auroc,
     choose,
-    excess,
     few_samples_threshold,
     fit_gaussians,
     shared_covariance,
@@ -47,7 +53,7 @@ NAMES = ("room", "hall")
 
 def pick(s: torch.Tensor, rule: Rule, *, domain: str | None = None, known=TWO, cosine: int = 0):
     nearest = torch.full((len(s),), cosine)
-    return choose(s, NAMES, nearest, known, domain, rule)
+    return choose(s, NAMES, nearest, StatisticsTable(known), domain, rule)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -105,7 +111,8 @@ def test_new_frames_of_a_known_domain_are_flagged_at_most_as_often_as_promised(r
     shares = []
     for seed in range(30):
         known = Statistics.of(cloud(0.0, 100, seed=seed), cloud(0.0, 100, seed=100 + seed))
-        shares.append(float((excess(cloud(0.0, 400, seed=200 + seed), [known], rate)[1] > 1).float().mean()))
+        new = SampleDistances(cloud(0.0, 400, seed=200 + seed), fit_gaussians((known,)), rate)
+        shares.append(float(new.unknown.float().mean()))
     assert rate / 3 < np.mean(shares) < rate + 0.01
 
 
@@ -163,7 +170,7 @@ def test_an_unknown_frame_goes_where_the_rule_says(what, expected):
     s = torch.stack([TWO["hall"].mean, TWO["hall"].mean + 50])
     choice = pick(s, Rule(selection="gaussian", unknown=what))
     assert choice.domains == expected
-    assert choice.unknown.tolist() == [False, True]
+    assert choice.distances.unknown.tolist() == [False, True]
 
 
 def test_the_rule_error_names_the_distances():
@@ -174,14 +181,13 @@ def test_the_rule_error_names_the_distances():
 def test_a_domain_given_by_name_is_used_even_where_the_frame_is_unknown():
     choice = pick(TWO["hall"].mean[None] + 50, Rule(unknown="error"), domain="room")
     assert choice.domains == ("room",)
-    assert choice.unknown.tolist() == [True]
+    assert choice.distances.unknown.tolist() == [True]
 
 
 def test_without_statistics_of_every_domain_nothing_is_called_unknown_and_gaussian_is_refused():
     some = {"room": TWO["room"]}
     choice = pick(TWO["hall"].mean[None] + 50, Rule(), known=some)
-    assert choice.distance is None
-    assert choice.unknown.tolist() == [False]
+    assert choice.distances is None
     with pytest.raises(DomainError, match="'hall' has none"):
         pick(TWO["hall"].mean[None], Rule(selection="gaussian"), known=some)
 
@@ -229,6 +235,50 @@ def test_a_prediction_says_unknown_and_how_far(known: ProtoDepth, batch: Batch):
     assert min(first.distance, key=first.distance.__getitem__) == "night"
     assert first.excess <= 1 < second.excess
     assert all(second.distance[name] > first.distance["night"] for name in second.distance)
+
+
+def test_distances_are_computed_only_where_somebody_asks(
+    known: ProtoDepth, batch: Batch, monkeypatch: pytest.MonkeyPatch
+):
+    calls, real = [], Gaussians.distances
+    monkeypatch.setattr(Gaussians, "distances", lambda self, s: calls.append(1) or real(self, s))
+    told, chosen = known.predict_batch(batch, "night"), known.predict_batch(batch)
+    assert not calls
+    expected = known.predict_batch(batch, rule=Rule(unknown="base"))  # this rule has to know
+    assert len(calls) == 1
+    for out in (told, chosen):
+        assert torch.equal(out.distance, expected.distance)
+        assert torch.equal(out.excess, expected.excess)
+        assert out.unknown.tolist() == [False, True]
+    assert len(calls) == 3  # once for each prediction, whatever is read of it
+
+
+def test_what_the_domains_give_together_is_computed_once_and_again_when_they_change(
+    known: ProtoDepth, batch: Batch, monkeypatch: pytest.MonkeyPatch
+):
+    fits, quantiles = [], []
+    real_fit, real_quantile = selection.fit_gaussians, selection.few_samples_threshold
+    monkeypatch.setattr(selection, "fit_gaussians", lambda s: fits.append(1) or real_fit(s))
+    monkeypatch.setattr(selection, "few_samples_threshold", lambda *a: quantiles.append(1) or real_quantile(*a))
+    short = cloud(0.0, 8, c=len(known.statistics["room"].mean))
+    known.statistics["warehouse"] = Statistics.of(short[:4], short[4:])  # four left-out frames: a quantile of t
+    first = known.predict_batch(batch).excess
+    assert torch.equal(known.predict_batch(batch).excess, first)
+    assert (len(fits), len(quantiles)) == (1, 1)
+    assert torch.equal(copy.deepcopy(known).predict_batch(batch).excess, first)
+    assert len(fits) == 1
+    known.delete_domain("warehouse")
+    assert not torch.equal(known.predict_batch(batch).excess, first)
+    assert len(fits) == 2
+
+
+def test_statistics_of_a_model_that_is_gone_are_gone(known: ProtoDepth, batch: Batch):
+    other = copy.deepcopy(known)
+    assert other.predict_batch(batch).excess is not None
+    there = weakref.ref(other.statistics["night"].mean)
+    del other
+    gc.collect()
+    assert there() is None
 
 
 def test_a_new_model_needs_no_statistics(model: ProtoDepth, batch: Batch):

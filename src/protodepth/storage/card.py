@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from protodepth.storage.history import History
+
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
 
@@ -57,28 +59,20 @@ def _domains(model: "ProtoDepth", counts: Mapping[str, int]) -> str:
     lines = ["| name | parameters | learned from | how well |", "|---|---:|---|---|"]
     for name in model.domains:
         size = "descriptor only (the network itself)" if model.domain(name).base else f"{counts[name]:,}"
-        history = model.history.get(name, {})
+        history = model.history.get(name, History())
         lines.append(f"| {name} | {size} | {_plain(_source(history))} | {_plain(_verdict(history))} |")
     return "\n".join(lines)
 
 
-def _source(history: Mapping[str, Any]) -> str:
-    data = history.get("data")
-    known = (
-        [str(data[key]) for key in ("source", "world", "name", "path") if key in data]
-        if isinstance(data, Mapping)
-        else []
-    )
-    text = str(history.get("source") or ": ".join(known) or (data if isinstance(data, str) else "") or "not recorded")
-    return f"{text}, {history['frames']} frames" if "frames" in history else text
+def _source(history: History) -> str:
+    text = history.learned_from or "not recorded"
+    return text if history.frames is None else f"{text}, {history.frames} frames"
 
 
-def _verdict(history: Mapping[str, Any]) -> str:
+def _verdict(history: History) -> str:
     """What ``adapt`` found at sparse points that the network was not shown."""
-    error = history.get("held_out_error_mm")
-    if not isinstance(error, Mapping):
-        return "-"
-    return f"error at hidden sparse points {error.get('before')} -> {error.get('after')} mm"
+    error = history.held_out_error_mm
+    return f"error at hidden sparse points {error.get('before')} -> {error.get('after')} mm" if error else "-"
 
 
 def _notes(notes: Mapping[str, Any]) -> str:

@@ -11,10 +11,11 @@ from torch import nn
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet
 from protodepth.errors import CheckpointError
-from protodepth.prototypes import DomainPrototypes, PrototypeConfig
+from protodepth.prototypes import PrototypeConfig
 from protodepth.selection import Statistics
 from protodepth.storage import card
 from protodepth.storage import files as stored_files
+from protodepth.storage.history import History
 
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
@@ -44,7 +45,8 @@ def fingerprint(model: "ProtoDepth") -> str:
     return stored_files.fingerprint(about, model.backbone.state_dict())
 
 
-def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
+def save_domain(model: "ProtoDepth", name: str, folder: Path, *, backbone_sha256: str | None = None) -> None:
+    """``backbone_sha256``: the model's fingerprint, if it is known already."""
     domain = model.domain(name)
     with stored_files.replacing_folder(folder) as fresh:
         sha256 = stored_files.write_tensors(fresh / "weights.safetensors", domain.state_dict())
@@ -60,21 +62,21 @@ def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
             "config": dataclasses.asdict(domain.config),
             "latents": [dataclasses.asdict(s) for s in model.backbone.latent_specs],
             "backbone": model.backbone.name,
-            "backbone_sha256": model.fingerprint(),
+            "backbone_sha256": backbone_sha256 or fingerprint(model),
             "sha256": files,
-            "history": model.history.get(name, {}),
+            "history": model.history.get(name, History()).to_json(),
         }
         stored_files.write_json(fresh / "meta.json", meta)
 
 
-def read_domain(
-    model: "ProtoDepth", folder: Path, name: str | None
-) -> tuple[str, DomainPrototypes, dict[str, Any], Statistics | None]:
-    """Name, prototypes, history and statistics of a saved domain, after all checks that it fits the model."""
+def load_domain(
+    model: "ProtoDepth", folder: Path, name: str | None = None, *, backbone_sha256: str | None = None
+) -> str:
+    """Add a saved domain to a model, after all checks that it fits; returns its name."""
     stored_files.recover(folder)
     meta = stored_files.read_json(folder / "meta.json")
     stored_files.check_format(meta, "domain", folder)
-    ours, theirs = model.fingerprint(), str(meta.get("backbone_sha256"))
+    ours, theirs = backbone_sha256 or fingerprint(model), str(meta.get("backbone_sha256"))
     if ours != theirs:
         raise CheckpointError(
             f"domain {meta.get('name')!r} in {folder} was learned on another network ({meta.get('backbone')}, "
@@ -88,7 +90,10 @@ def read_domain(
         tensors = stored_files.read_tensors(folder / "weights.safetensors", sha256["weights.safetensors"])
     stored_files.load_state(domain, tensors, folder)
     statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
-    return name, domain, history, statistics
+    model.insert_domain(name, domain)
+    model.history.update({name: History.from_json(history)} if history else {})
+    model.statistics.update({name: statistics} if statistics else {})
+    return name
 
 
 def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> Statistics | None:
@@ -107,8 +112,9 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
         for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
             if part is not None:
                 sha256[file] = stored_files.write_tensors(fresh / file, part.state_dict())
+        whole = fingerprint(model) if model.domains else None  # once, not for every domain
         for name in model.domains:
-            save_domain(model, name, fresh / "domains" / name)
+            save_domain(model, name, fresh / "domains" / name, backbone_sha256=whole)
         meta = {
             "kind": "model",
             "format_version": stored_files.FORMAT_VERSION,
@@ -145,6 +151,17 @@ def read_model(
     for (file, part), state in zip(parts, tensors, strict=True):
         stored_files.load_state(part, state, folder / file)
     return network, config, pose, names
+
+
+def load_model(kind: type["ProtoDepth"], source: str | Path, backbone: Backbone | None) -> "ProtoDepth":
+    """A model with its domains, from a folder or a bundled name."""
+    folder = resolve(source)
+    network, config, pose, names = read_model(folder, backbone)
+    model = kind(network, config, pose=pose)
+    whole = fingerprint(model) if names else None  # once, not for every domain
+    for name in names:
+        load_domain(model, folder / "domains" / name, backbone_sha256=whole)
+    return model
 
 
 @contextmanager

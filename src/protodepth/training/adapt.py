@@ -20,6 +20,7 @@ from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
+from protodepth.storage.history import History
 from protodepth.training.fit import Log, Schedule, fit, silent
 from protodepth.training.runs import build_objective, versions
 from protodepth.training.watch import JUDGES, Watch, divide, first, held_out_errors, some
@@ -185,26 +186,26 @@ def adapt(
         judged=len(after),
         photometric=(watch.start, watch.best),
     )
-    model.history[name] = record(result, domain, data) | {"bad_frames": progress.bad_frames}
+    model.history[name] = replace(record(result, domain, data), bad_frames=progress.bad_frames)
     if not result.helped:
         logger.warning("%s", result)
     return result
 
 
-def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> dict[str, Any]:
+def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> History:
     """What the domain's folder says of its making; of a path only the last part, since folders are shared."""
     source = data.name if isinstance(data, Domain) else without_folders(str(data))
-    return {
-        "source": source,
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": without_folders(domain.identity),
-        "frames": result.frames,
-        "steps": result.steps,
-        "kept_step": result.best_step,
-        "seconds": round(result.seconds, 1),
-        "held_out_error_mm": {"before": round(result.before, 2), "after": round(result.after, 2)},
-        **versions(),
-    }
+    return History(
+        source=source,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        data=without_folders(domain.identity),
+        frames=result.frames,
+        steps=result.steps,
+        kept_step=result.best_step,
+        seconds=round(result.seconds, 1),
+        held_out_error_mm={"before": round(result.before, 2), "after": round(result.after, 2)},
+        versions=versions(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from protodepth.descriptors import similarity
 from protodepth.errors import DomainError
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
-from protodepth.selection import fit_gaussians
+from protodepth.storage.history import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Facts:
 
 
 def facts(model: ProtoDepth, name: str, folder: Path | None = None) -> Facts:
-    overhead, history = model.overhead(), model.history.get(name, {})
+    overhead, history = model.overhead(), model.history.get(name, History())
     count = overhead.domains[name] + overhead.descriptors[name]
     statistics = model.statistics.get(name)
     return Facts(
@@ -37,17 +37,10 @@ def facts(model: ProtoDepth, name: str, folder: Path | None = None) -> Facts:
         count,
         100 * count / overhead.backbone,
         folder_bytes(folder / "domains" / name) if folder else 0,
-        source_of(history),
-        str(history.get("when", "-"))[:16].replace("T", " "),
+        history.learned_from or "-",
+        (history.when or "-")[:16].replace("T", " "),
         f"{statistics.count} + {len(statistics.samples)} frames" if statistics else "none",
     )
-
-
-def source_of(history: dict[str, Any]) -> str:
-    """What a domain was learned from, in a word."""
-    data = history.get("data", {})
-    recipe = history.get("recipe", {})
-    return str(history.get("source") or recipe.get("data") or data.get("world") or data.get("dataset") or "-")
 
 
 def folder_bytes(folder: Path) -> int:
@@ -72,12 +65,12 @@ def details(model: ProtoDepth, name: str, folder: Path | None = None) -> dict[st
         "bytes": folder_bytes(folder / "domains" / name) if folder else None,
         "backbone": {"name": model.backbone.name, "sha256": model.fingerprint()},
         "prototypes": dataclasses.asdict(domain.config),
-        "history": model.history.get(name, {}),
+        "history": model.history.get(name, History()).to_json(),
     }
     if name in names:
         found["similarity"] = {n: round(v, 5) for n, v in zip(names, matrix[names.index(name)], strict=True)}
-    if name in model.statistics and all(n in model.statistics for n in names):
-        gaussians = fit_gaussians(tuple(model.statistics[n] for n in names))
+    gaussians = model.statistics.gaussians(names)
+    if name in names and gaussians is not None:
         own, index = model.statistics[name], names.index(name)
         distances = gaussians.distances(own.mean[None].to(gaussians.means.device))[0].tolist()
         found["statistics"] = {
@@ -100,8 +93,8 @@ def describe_base(model: ProtoDepth, data: Domain, name: str | None = None, *, s
     if others:
         raise DomainError(f"the base is described already, as {others[0]!r}: give --name {others[0]} to do it again")
     describe(model, name, data.train, data.val)
-    told = {"source": without_folders(source) or data.name, "data": without_folders(data.identity)}
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    history = model.history.get(name) or {"source": told["source"], "when": when}
-    model.history[name] = {**history, "described": {**told, "when": when}}
+    when, source = datetime.now(UTC).isoformat(timespec="seconds"), without_folders(source) or data.name
+    described = History(source=source, data=without_folders(data.identity), when=when)
+    history = model.history.get(name) or History(source=source, when=when)
+    model.history[name] = dataclasses.replace(history, described=described)
     return name

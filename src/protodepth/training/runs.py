@@ -37,6 +37,7 @@ from protodepth.report.run import table, write_run
 from protodepth.report.samples import Sample, add_predictions, collect
 from protodepth.storage.files import read_json, write_json
 from protodepth.storage.folders import resolve
+from protodepth.storage.history import History
 from protodepth.training import recipes
 from protodepth.training.fit import JsonLines, Log, Progress, Schedule, check_processes, fit, silent
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
@@ -88,13 +89,13 @@ def train_base(
         method = build("finetune", model, build_objective(model, recipe.objective))
         progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
     describe(model, domain.name, domain.train, domain.val)
-    model.history[domain.name] = {
-        "recipe": config.to_dict(recipe),
-        "data": domain.identity,
-        "seconds": round(progress.seconds, 1),
-        "bad_frames": progress.bad_frames,
-        **versions(),
-    }
+    model.history[domain.name] = History(
+        recipe=config.to_dict(recipe),
+        data=domain.identity,
+        seconds=round(progress.seconds, 1),
+        bad_frames=progress.bad_frames,
+        versions=versions(),
+    )
     model.backbone.eval().requires_grad_(False)  # training had unfrozen it
     return model
 

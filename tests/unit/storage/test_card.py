@@ -8,11 +8,12 @@ import torch
 from protodepth.errors import CheckpointError
 from protodepth.model import ProtoDepth
 from protodepth.storage import card as cards
+from protodepth.storage.history import History
 from protodepth.types import Batch
 
 
 def test_a_saved_folder_has_a_card_and_loads_and_can_be_saved_over(model: ProtoDepth, batch: Batch, tmp_path: Path):
-    model.history["night"] = {"data": {"source": "worlds", "world": "corridor_night"}}
+    model.history["night"] = History(data={"source": "worlds", "world": "corridor_night"})
     for _ in range(2):
         model.save_pretrained(tmp_path / "m", notes={"recipe": "tiny\n| `x` <b>"})
     card = (tmp_path / "m" / "README.md").read_text()
@@ -27,12 +28,7 @@ def test_a_saved_folder_has_a_card_and_loads_and_can_be_saved_over(model: ProtoD
 
 def test_the_card_says_what_adapt_found_and_of_a_recipe_its_plain_entries(model: ProtoDepth):
     found = {"before": 912.0, "after": 346.7}
-    model.history["night"] = {
-        "source": "my_recording",
-        "data": {"unit": "mm"},
-        "frames": 15,
-        "held_out_error_mm": found,
-    }
+    model.history["night"] = History(source="my_recording", data={"unit": "mm"}, frames=15, held_out_error_mm=found)
     card = cards.card(model, {"recipe": {"name": "tiny", "seed": 0, "objective": {"color": 0.15}}})
     assert "| my_recording, 15 frames | error at hidden sparse points 912.0 -> 346.7 mm |" in card
     assert "- recipe: name tiny, seed 0\n" in card

@@ -17,6 +17,7 @@ from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
 from protodepth.model import ProtoDepth
 from protodepth.storage import files as stored_files
 from protodepth.storage import folders
+from protodepth.storage.history import History
 from protodepth.types import Batch
 
 
@@ -35,7 +36,7 @@ def test_a_saved_model_comes_back_bit_identical_with_everything_it_had(tmp_path:
     model.add_domain("room", base=True)
     model.add_domain("night")
     shake(model, "night")
-    model.history["night"] = {"data": "somewhere", "steps": 3}
+    model.history["night"] = History(source="somewhere", steps=3)
     model.save_pretrained(tmp_path / "m", notes={"why": "test"})
     again = ProtoDepth.from_pretrained(tmp_path / "m")
     assert same(model, again, batch)
@@ -330,3 +331,15 @@ def test_tied_and_empty_tensors_are_written(tmp_path: Path) -> None:
     assert torch.equal(back["a"], back["b"])
     assert back["c"].numel() == 0
     assert int(back["d"]) == 2
+
+
+def test_the_network_is_hashed_once_however_many_domains_a_model_has(
+    model: ProtoDepth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, real = [], folders.fingerprint
+    monkeypatch.setattr(folders, "fingerprint", lambda m: calls.append(1) or real(m))
+    assert len(model.domains) == 3
+    model.save_pretrained(tmp_path / "m")
+    assert len(calls) == 1
+    assert ProtoDepth.from_pretrained(tmp_path / "m").domains == model.domains
+    assert len(calls) == 2

@@ -66,7 +66,7 @@ def test_adapting_to_a_recording_lowers_the_error_at_hidden_points_and_leaves_th
     assert result.photometric[1] < result.photometric[0]
     assert "adapting helped" in str(result)
     assert_same(weights(model, without="walk"), before)
-    assert model.history["walk"]["source"] == recording.name
+    assert model.history["walk"].source == recording.name
     assert str(recording.parent) not in str(model.history["walk"])  # a shared folder does not tell where it was made
     assert model.statistics["walk"].count > 2
     assert model.active is None
@@ -272,8 +272,8 @@ def test_a_record_to_share_does_not_tell_where_the_data_was(recording: Path, tmp
     model = tiny_model()
     adapt(model, f"{recording}?stride=2&sample=lidar_pattern:{tmp_path}", name="walk", config=config(2))
     told = model.history["walk"]
-    assert told["source"] == f"{recording.name}?stride=2&sample=lidar_pattern:{tmp_path.name}"
-    assert told["data"]["stride"] == 2
-    assert told["data"]["sampler"] == f"lidar_pattern:{tmp_path.name}"
+    assert told.source == f"{recording.name}?stride=2&sample=lidar_pattern:{tmp_path.name}"
+    assert told.data["stride"] == 2
+    assert told.data["sampler"] == f"lidar_pattern:{tmp_path.name}"
     assert str(tmp_path.parent) not in str(told)
     assert without_folders("value/256 and worlds:street") == "value/256 and worlds:street"

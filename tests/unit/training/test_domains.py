@@ -17,6 +17,7 @@ from protodepth.descriptors import similarity
 from protodepth.errors import CheckpointError, DomainError, UnknownNameError
 from protodepth.methods.statistics import sample_descriptors
 from protodepth.model import ProtoDepth
+from protodepth.storage.history import History
 from protodepth.training.domains import describe_base, details, facts, similarity_matrix
 from protodepth.types import Batch
 
@@ -54,13 +55,13 @@ def test_a_domain_of_another_base_is_refused_with_both_names(model: ProtoDepth, 
 
 
 def test_renaming_keeps_order_weights_history_and_the_active_domain(model: ProtoDepth, batch: Batch):
-    model.history["warehouse"] = {"source": "somewhere"}
+    model.history["warehouse"] = History(source="somewhere")
     expected = model.predict_batch(batch, "warehouse").depth
     model.set_domain("warehouse")
     model.rename_domain("warehouse", "store")
     assert model.domains == ("room", "store", "night")
     assert model.active == "store"
-    assert model.history == {"store": {"source": "somewhere"}}
+    assert model.history == {"store": History(source="somewhere")}
     assert torch.equal(model.predict_batch(batch, "store").depth, expected)
     trained = {id(p) for p in model.trainable_parameters()}
     assert trained == {id(p) for p in model.domain("store").parameters()}
@@ -84,7 +85,7 @@ def test_a_rename_that_is_refused_changes_nothing(model: ProtoDepth, name: str, 
 
 
 def test_facts_count_parameters_and_bytes(model: ProtoDepth, tmp_path: Path):
-    model.history["night"] = {"source": "walk", "when": "2031-05-04T10:00:00+00:00"}
+    model.history["night"] = History(source="walk", when="2031-05-04T10:00:00+00:00")
     model.save_pretrained(tmp_path / "m")
     found = facts(model, "night", tmp_path / "m")
     assert found.parameters == sum(p.numel() for p in model.domain("night").parameters())
@@ -110,7 +111,9 @@ def test_describing_the_base_makes_it_the_choice_for_its_own_frames(room: Domain
     names, R = model.descriptors()
     assert (similarity(s, R).argmax(-1) == names.index("room")).all()
     assert model.statistics["room"].count == 5  # of six: the last judges, since val is short
-    assert model.history["room"]["described"]["data"] == room.identity
+    assert model.history["room"].described == History(
+        source="room", data=room.identity, when=model.history["room"].when
+    )
     again = random_batch()
     assert torch.equal(model.predict_batch(again, "room").depth, model.predict_batch(again, "base").depth)
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from protodepth.errors import CheckpointError, DomainError, UnknownNameError
+from protodepth.storage.history import History
+from protodepth.storage.official.read import detect, read_official
 
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
     from protodepth.prototypes import DomainPrototypes
-from protodepth.storage.official.read import detect, read_official
 
 Names = Mapping[str, str] | Sequence[str] | None  # stored names to load, or stored name -> new name
 # -- prototypes
@@ -95,9 +96,9 @@ def load_official_prototypes(model: "ProtoDepth", path: str | Path, names: Names
     added: list[str] = []
     try:
         for ours, theirs, domain in fresh:
-            model._insert(ours, domain)
+            model.insert_domain(ours, domain)
             added.append(ours)
-            model.history[ours] = {"origin": "official prototypes", "file": Path(path).name, "stored_as": theirs}
+            model.history[ours] = History(origin="official prototypes", file=Path(path).name, stored_as=theirs)
     except DomainError:
         for name in added:
             model.delete_domain(name)

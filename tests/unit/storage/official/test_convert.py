@@ -354,7 +354,7 @@ def test_prototypes_can_be_picked_and_renamed(tmp_path, model):
     assert load_official_prototypes(model, path, ["ant"]) == ("ant",)
     assert load_official_prototypes(model, path, {"ant": "insects"}) == ("insects",)
     assert torch.equal(model.domain("ant").descriptor, model.domain("insects").descriptor)
-    assert model.history["insects"]["stored_as"] == "ant"
+    assert model.history["insects"].stored_as == "ant"
     with pytest.raises(UnknownNameError, match="zebra, ant"):
         load_official_prototypes(model, path, ["bee"])
 
