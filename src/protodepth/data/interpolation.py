@@ -55,15 +55,17 @@ def linear(sparse: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     """
     depth, valid = _points(sparse)
     filled = nearest(depth)
-    places = np.argwhere(valid)
-    if len(places) < 3:
+    # a point with eight known neighbours has no triangle beyond them: without it a dense map takes a tenth of the time
+    matters = valid & ~ndimage.binary_erosion(valid, np.ones((3, 3), bool), border_value=1)
+    if matters.sum() < 3:
         return filled
     try:
-        surface = LinearNDInterpolator(places, depth[valid])
+        surface = LinearNDInterpolator(np.argwhere(matters), depth[matters])
     except QhullError:  # all points on one line: there is no triangle
         return filled
-    inside = surface(*np.indices(depth.shape))
-    return np.where(np.isfinite(inside), inside, filled)
+    inside = surface(np.argwhere(~valid))
+    filled[~valid] = np.where(np.isfinite(inside), inside, filled[~valid])
+    return filled
 
 
 def diamond(size: int) -> np.ndarray:

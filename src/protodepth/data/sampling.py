@@ -1,5 +1,6 @@
 """Sparse points from dense depth, as sensors and visual odometry leave them.  Pure functions, seeded by the caller."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -132,6 +133,80 @@ def lines(
     return scan_lines(depth, count, rng)
 
 
+def holes(
+    image: Float[np.ndarray, "h w 3"] | None, depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """The whole map without ``count`` holes: tilted ellipses and boxes about a tenth of the width across.
+
+    What a depth camera leaves out on dark and shiny things.  Their centres have depth; at least half of it stays.
+
+    >>> left = holes(None, np.ones((60, 80)), 3, np.random.default_rng(0))
+    >>> bool(0.9 < (left > 0).mean() < 1)
+    True
+    """
+    _check(image, depth, count)
+    left = np.where(depth > 0, depth, 0).astype(np.float32)
+    centres = np.argwhere(left > 0)
+    fewest = len(centres) // 2
+    for row, column in centres[rng.integers(len(centres), size=count)] if len(centres) else ():
+        wide, high = np.maximum(1.0, 0.05 * depth.shape[1] * rng.uniform(0.6, 1.4, 2))
+        angle, box = rng.uniform(0, np.pi), rng.random() < 0.5
+        reach = math.ceil(math.hypot(wide, high))
+        top, start = max(0, row - reach), max(0, column - reach)
+        part = left[top : row + reach + 1, start : column + reach + 1]
+        y, x = np.mgrid[: part.shape[0], : part.shape[1]] + np.array([top - row, start - column])[:, None, None]
+        along, across = (np.cos(angle) * x + np.sin(angle) * y) / wide, (np.cos(angle) * y - np.sin(angle) * x) / high
+        inside = (np.maximum(abs(along), abs(across)) if box else np.hypot(along, across)) <= 1
+        if int((left > 0).sum() - (part[inside] > 0).sum()) >= fewest:
+            part[inside] = 0
+    return left
+
+
+def clustered(
+    image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """Depth at ``count`` pixels crowded on the strongest edges of the image, none in a drawn third of its 4 x 3 parts.
+
+    The hard case of visual odometry: the more contrast an edge has the more points, and large regions have none.
+
+    >>> image = np.random.default_rng(0).random((24, 32, 3))
+    >>> int((clustered(image, np.ones((24, 32)), 10, np.random.default_rng(1)) > 0).sum())
+    10
+    """
+    _check(image, depth, count)
+    h, w = depth.shape
+    strength = ndimage.gaussian_gradient_magnitude(luminance(image), 1.0)
+    blind = rng.permutation(12)[:4]
+    y, x = np.mgrid[:h, :w]
+    open_to = (depth > 0) & ~np.isin((y * 3 // h) * 4 + x * 4 // w, blind)
+    rows, columns = np.nonzero(open_to if open_to.any() else depth > 0)
+    weight = strength[rows, columns] ** 2 + 1e-12
+    crowd = np.argsort(-weight, kind="stable")[: max(count, len(rows) // 10)]
+    share = weight[crowd] / weight[crowd].sum() if len(crowd) else None
+    chosen = crowd[rng.choice(len(crowd), min(count, len(crowd)), replace=False, p=share)] if len(crowd) else crowd
+    return _keep(depth, rows[chosen], columns[chosen])
+
+
+def tof(
+    image: Float[np.ndarray, "h w 3"] | None, depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "h w"]:
+    """A coarse time-of-flight sensor: ``count`` square zones across, of each the known pixel nearest to its centre.
+
+    >>> np.argwhere(tof(None, np.ones((6, 9)), 3, np.random.default_rng(0)) > 0).tolist()
+    [[1, 1], [1, 4], [1, 7], [4, 1], [4, 4], [4, 7]]
+    """
+    del rng
+    _check(image, depth, count)
+    h, w = depth.shape
+    across, down = min(count, w), max(1, min(h, round(count * h / w)))
+    rows, columns = np.nonzero(depth > 0)
+    zone_y, zone_x = rows * down // h, columns * across // w
+    off = np.hypot(rows + 0.5 - (zone_y + 0.5) * h / down, columns + 0.5 - (zone_x + 0.5) * w / across)
+    order = np.lexsort((off, zone_y * across + zone_x))
+    first = order[np.unique((zone_y * across + zone_x)[order], return_index=True)[1]]
+    return _keep(depth, rows[first], columns[first])
+
+
 def harris_uncle(
     image: Float[np.ndarray, "h w 3"], depth: Float[np.ndarray, "h w"], count: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "h w"]:
@@ -244,30 +319,53 @@ SAMPLERS: Mapping[str, Sample] = {
     "uniform": uniform,
     "lines": lines,
     "scan_lines": lines,
+    "holes": holes,
+    "clustered": clustered,
+    "tof": tof,
 }
+USUAL = {"holes": 12}  # what a sampler takes that is named without a count
 
 STORED_IMAGE = ("fast_protodepth",)  # samplers that look at the picture before it is reduced and cut
 
 
 def parse_sampler(text: str) -> Sampler:
-    """The sampler written as ``name:count``, or ``lidar_pattern:folder``, as a function of (image, depth, seed).
+    """The sampler of a text, as a function of (image, depth, seed).
+
+    ``name:count``, ``name:share%`` (of the pixels with depth), ``holes`` alone, or ``lidar_pattern:folder``.
 
     >>> sampler = parse_sampler("uniform:5")
     >>> int((sampler(np.zeros((4, 6, 3)), np.ones((4, 6)), 0) > 0).sum())
     5
+    >>> int((parse_sampler("uniform:25%")(np.zeros((4, 6, 3)), np.ones((4, 6)), 0) > 0).sum())
+    6
     """
     name, colon, number = text.partition(":")
     if name == "lidar_pattern" and number:
         return _pattern_sampler(Path(number))
     if name not in SAMPLERS:
         raise UnknownNameError("sampler", name, (*SAMPLERS, "lidar_pattern"))
-    if not colon or not number.isdigit() or int(number) < 1:
-        raise DataError(
-            f"a sampler is written name:count with a whole count of at least 1, for example harris:1500; got {text!r}"
-        )
-    count, draw = int(number), SAMPLERS[name]
+    if not colon and name in USUAL:
+        number = str(USUAL[name])
+    counted, draw = _count(text, number), SAMPLERS[name]
 
     def sampler(image: np.ndarray, depth: np.ndarray, seed: int) -> np.ndarray:
-        return draw(image, depth, count, np.random.default_rng(seed))
+        return draw(image, depth, counted(depth), np.random.default_rng(seed))
 
     return sampler
+
+
+def _count(text: str, number: str) -> Callable[[np.ndarray], int]:
+    """How many points a sampler takes from a map: a whole number, or a share of the pixels with depth."""
+    if number.isdigit() and int(number) >= 1:
+        return lambda depth: int(number)
+    share = number.removesuffix("%")
+    try:
+        percent = float(share) if number.endswith("%") else 0.0
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise DataError(
+            "a sampler is written name:count with a whole count of at least 1, for example harris:1500, or name:share% "
+            f"as uniform:5%; got {text!r}"
+        )
+    return lambda depth: max(1, round(percent / 100 * int((depth > 0).sum())))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.interpolate import LinearNDInterpolator
 
 from protodepth.data.interpolation import completions, linear, morphological, nearest
 from protodepth.data.worlds.worlds import world
@@ -98,3 +99,24 @@ def test_interpolation_is_better_than_one_depth_for_all_on_a_world():
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UnknownNameError, match="morphological"):
         completions.get("bilinear")
+
+
+def test_linear_on_a_dense_map_with_holes_is_what_all_its_points_give():
+    """Points inside of dense regions are left out for speed: the interpolation over all of them is the oracle.
+
+    Four points of a grid on one circle make triangles in two ways: single pixels may differ, the error may not.
+    """
+    rng = np.random.default_rng(3)
+    y, x = np.mgrid[:120, :150]
+    depth = 2 + 0.3 * np.sin(x / 4) + 0.2 * np.cos(y / 3)
+    keep = np.ones(depth.shape, bool)
+    for row, column in rng.integers(5, 100, (12, 2)):
+        keep[row : row + 9, column : column + 11] = rng.random((9, 11)) < 0.1
+    z = np.where(keep, depth, 0)
+    expected = LinearNDInterpolator(np.argwhere(keep), z[keep])(*np.indices(z.shape))
+    found, wrong = linear(z), np.abs(expected - depth)[~keep]
+    assert np.array_equal(found[keep], z[keep])
+    assert np.isclose(found, expected, atol=1e-9)[~keep].mean() > 0.6
+    assert np.abs(found - depth)[~keep].mean() == pytest.approx(wrong.mean(), rel=0.03)
+    plane = np.where(keep, 1 + 0.01 * x + 0.02 * y, 0)
+    assert np.allclose(linear(plane), 1 + 0.01 * x + 0.02 * y)

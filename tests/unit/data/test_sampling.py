@@ -4,16 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from protodepth.data.files import images
 from protodepth.data.sampling import (
     SAMPLERS,
+    clustered,
     harris,
     harris_grid,
     harris_response,
+    holes,
     luminance,
     parse_sampler,
     scan_lines,
+    tof,
     uniform,
 )
 from protodepth.errors import DataError, UnknownNameError
@@ -190,6 +194,69 @@ def test_scan_lines_lie_on_rows_with_the_asked_columns_and_dropout() -> None:
     assert (scan_lines(depth, 8, rng(0), columns=25) > 0).sum() == 200
     kept = np.mean([(scan_lines(depth, 8, rng(s), dropout=0.3) > 0).sum() / 800 for s in range(20)])
     assert kept == pytest.approx(0.7, abs=0.02)
+
+
+def test_holes_are_solid_about_a_tenth_of_the_width_and_leave_the_rest_as_it_was() -> None:
+    depth = rng(0).uniform(1, 5, (240, 320)).astype(np.float32)
+    for seed in range(20):
+        left = holes(None, depth, 1, rng(seed))
+        rows, columns = np.nonzero(left == 0)
+        np.testing.assert_array_equal(left[left > 0], depth[left > 0])
+        area = len(rows)
+        assert np.pi * (0.6 * 16) ** 2 * 0.9 < area < 4 * (1.4 * 16) ** 2 * 1.1
+        inner = (left == 0) & (ndimage.uniform_filter((left == 0).astype(float), 3, mode="nearest") > 0.99)
+        assert inner.sum() > 0.6 * area  # one hole, not scattered pixels
+        assert 0 < np.ptp(rows) < 64
+        assert 0 < np.ptp(columns) < 64
+
+
+def test_holes_lie_where_there_is_depth_and_never_take_more_than_half_of_it() -> None:
+    depth = np.zeros((60, 80), np.float32)
+    depth[20:40, 30:50] = 2
+    for seed in range(10):
+        left = holes(None, depth, 60, rng(seed))
+        assert 0.5 * 400 <= (left > 0).sum() < 400
+    assert not holes(None, np.zeros((6, 8)), 3, rng(0)).any()
+
+
+def test_clustered_points_sit_on_strong_edges_and_leave_large_regions_empty() -> None:
+    image = np.full((120, 160, 3), 0.3)
+    image[:, 10::20] = 0.9  # bright lines everywhere
+    image += rng(0).normal(0, 0.01, image.shape)
+    depth = np.full((120, 160), 2.0)
+    for seed in range(5):
+        sparse = clustered(image, depth, 200, rng(seed)) > 0
+        assert sparse.sum() == 200
+        away = abs((np.nonzero(sparse)[1] - 10 + 10) % 20 - 10)
+        assert (away <= 2).mean() > 0.95
+        parts = sparse.reshape(3, 40, 4, 40).sum((1, 3))
+        assert (parts == 0).sum() == 4
+
+
+def test_tof_zones_are_square_and_take_the_known_pixel_nearest_to_their_centre() -> None:
+    depth = rng(1).uniform(1, 3, (48, 64)).astype(np.float32)
+    depth[:24, :32] = 0
+    depth[10, 3] = 7.0  # all that its zone knows
+    sparse = tof(None, depth, 8, rng(0))
+    zones = (sparse > 0).reshape(6, 8, 8, 8).sum((1, 3))
+    assert (zones[:3, :4] > 0).sum() == 1
+    assert sparse[10, 3] == 7.0
+    zones[:3, :4] = 1
+    assert (zones == 1).all()
+
+
+def test_a_share_is_of_the_pixels_that_have_depth() -> None:
+    depth = np.zeros((20, 20), np.float32)
+    depth[:10] = 3
+    assert (parse_sampler("uniform:5%")(np.zeros((20, 20, 3)), depth, 0) > 0).sum() == 10
+    for text in ("uniform:0%", "uniform:101%", "uniform:%", "uniform:x%", "uniform:nan%"):
+        with pytest.raises(DataError, match="uniform:5%"):
+            parse_sampler(text)
+
+
+def test_holes_need_no_count() -> None:
+    image, depth = np.zeros((60, 80, 3)), np.ones((60, 80), np.float32)
+    np.testing.assert_array_equal(parse_sampler("holes")(image, depth, 4), parse_sampler("holes:12")(image, depth, 4))
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
