@@ -19,7 +19,7 @@ ROOT = Path(protodepth.__file__).parent
 FLOORS = (
     "errors _version",
     "types registry",
-    "storage.files distributed arrays progress geometry prototypes descriptors selection metrics",
+    "storage.files storage.claims distributed arrays progress geometry prototypes descriptors selection metrics",
     "config losses",
     "backbones data",
     "storage",

@@ -5,9 +5,10 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+
+from protodepth._version import __version__
 
 EXTRAS = {
     "data": ("cv2", "h5py", "pyarrow", "yaml", "rosbags", "sklearn", "OpenEXR"),
@@ -36,7 +37,7 @@ def facts() -> dict[str, str]:
     cache = Path(cache_folder())
     place = next(p for p in (cache, *cache.parents) if p.exists())
     found = {
-        "protodepth": _version("protodepth"),
+        "protodepth": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "torch": torch.__version__,
@@ -55,10 +56,3 @@ def facts() -> dict[str, str]:
             "installed" if not missing else f"missing {', '.join(missing)}: pip install 'protodepth[{extra}]'"
         )
     return found
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

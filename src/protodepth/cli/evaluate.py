@@ -35,11 +35,12 @@ class Evaluate:
         from protodepth import distributed
         from protodepth.cli.options import load_model
         from protodepth.data.arguments import open_domain
+        from protodepth.data.frame import SPLITS
         from protodepth.errors import ConfigError, UnknownNameError
         from protodepth.training.evaluate import evaluate
 
-        if self.split not in ("train", "val", "test"):
-            raise UnknownNameError("split", self.split, ("train", "val", "test"))
+        if self.split not in SPLITS:
+            raise UnknownNameError("split", self.split, SPLITS)
         if self.agnostic and self.domain is not None:
             raise ConfigError("--agnostic and --domain contradict each other: give one")
         with distributed.together(self.device) as device:

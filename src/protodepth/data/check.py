@@ -11,7 +11,7 @@ from protodepth.data.datasets.lists import read_lists
 from protodepth.data.entries import EntryFrames
 from protodepth.data.faults import CheckReport, Fault, Faults, Progress, in_threads, kind_of, readable
 from protodepth.data.files import cameras
-from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset
+from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame, FrameDataset, evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.check import check_recording, write_fixes
 from protodepth.data.recording.open import recording_options
@@ -57,7 +57,7 @@ def check_domain(domain: Domain, path: str = "", progress: Progress | None = Non
     """Read every frame of every split."""
     faults: list[Fault] = []
     total = 0
-    for split in ("train", "val", "test"):
+    for split in SPLITS:
         data = domain.split(split)
         total += len(data)
         work = partial(_check_number, data, split, domain.rules)
@@ -131,8 +131,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 def _check_poses(domain: Domain) -> tuple[list[Fault], list[str]]:
     """Do given poses warp the neighbours onto the images, or would another reading of them?"""
     data = domain.train
-    numbers = np.unique(np.linspace(0, len(data) - 1, 6).astype(int)) if len(data) else ()
-    moving = [f for f in readable(data, Faults(20 * len(data) + 20), map(int, numbers)) if f.poses]
+    moving = [f for f in readable(data, Faults(20 * len(data) + 20), evenly(len(data), 6)) if f.poses]
     errors = motion.move_readings(
         [(f.image, f.neighbours[0], f.sparse_depth, f.poses[0].astype(np.float64), f.intrinsics) for f in moving]
     )

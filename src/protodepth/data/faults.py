@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,14 @@ from protodepth.errors import DataError
 
 logger = logging.getLogger("protodepth")
 MAX_BAD = 0.05  # more than this share of bad frames stops
+
+
+def check_share(what: str, bad: Mapping[str, str], total: int, advice: str = "") -> None:
+    """Frames that cannot be used, with their reasons: more than 5 % of all is an error."""
+    if len(bad) > MAX_BAD * total:
+        lines = [f"{frame}: {reason}" for frame, reason in list(bad.items())[:5]] + [advice] * bool(advice)
+        head = f"{what}: {len(bad)} of {total} frames cannot be used (limit {MAX_BAD:.0%}):"
+        raise DataError("\n  ".join([head, *lines]))
 
 
 @dataclass(slots=True)
@@ -30,12 +38,7 @@ class Faults:
         if name in self.found:
             return
         self.found[name] = reason
-        if len(self.found) > self.most:
-            some = "\n  ".join(f"{k}: {v}" for k, v in list(self.found.items())[:5])
-            raise DataError(
-                f"{self.what}: {len(self.found)} of {self.total} frames cannot be used (limit {MAX_BAD:.0%}):\n  "
-                f"{some}\n  protodepth data check lists them all"
-            )
+        check_share(self.what, self.found, self.total, "protodepth data check lists them all")
         logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
 
     def merge(self, found: dict[str, str]) -> None:

@@ -1,11 +1,14 @@
 """Frames, datasets of frames and domains: the nouns of the data.  The only way ground truth enters is evaluation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from protodepth.types import Float
+
+SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +67,25 @@ class Subset:
 
     def __getitem__(self, index: int) -> Frame:
         return self.data[self.indices[index]]
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many of the numbers 0 to count - 1, evenly spaced from the first to the last.
+
+    >>> evenly(10, 4), evenly(2, 4)
+    ([0, 3, 6, 9], [0, 1])
+    """
+    return [int(i) for i in np.linspace(0, count - 1, min(most, count))]
+
+
+def time_blocks(count: int, gap: int, ends: Sequence[float] = (0.7, 0.8, 1.0)) -> dict[str, range]:
+    """Frame numbers of train (70 %), val (10 %) and test (20 %), in this order with a gap before the later two.
+
+    ``ends``: where the three end, as shares of all.
+
+    >>> time_blocks(20, 1)
+    {'train': range(0, 14), 'val': range(15, 16), 'test': range(17, 20)}
+    """
+    cuts = [0, *(round(end * count) for end in ends)]
+    pairs = zip(SPLITS, cuts, cuts[1:], strict=False)
+    return {s: range(a + (min(gap, (b - a) // 2) if a else 0), b) for s, a, b in pairs}

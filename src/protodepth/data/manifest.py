@@ -25,16 +25,16 @@ import pydantic
 
 from protodepth.data.arguments import datasets, split_query
 from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
-from protodepth.data.faults import MAX_BAD
+from protodepth.data.faults import check_share
 from protodepth.data.files import images
-from protodepth.data.frame import Domain, EvalRules
+from protodepth.data.frame import SPLITS, Domain, EvalRules
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.registry import Registry
-from protodepth.storage.files import write_bytes, write_json
+from protodepth.storage import claims
+from protodepth.storage.files import read_json, write_bytes, write_json
 
 logger = logging.getLogger("protodepth")
 
-SPLITS = ("train", "val", "test")
 INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
 FORMAT = 1
 BLOCK = 4096  # entries in work at once
@@ -150,17 +150,6 @@ def triplets(refs: list[str], step: int, first: int = 0, last: int = 0) -> Itera
         yield i, [refs[i - step], refs[i + step]]
 
 
-def time_blocks(count: int, gap: int) -> dict[str, range]:
-    """Frame numbers of train (70 %), val (10 %) and test (20 %), in this order with a gap before the later two.
-
-    >>> time_blocks(20, 1)
-    {'train': range(0, 14), 'val': range(15, 16), 'test': range(17, 20)}
-    """
-    cuts = [0, round(0.7 * count), round(0.8 * count), count]
-    pairs = zip(SPLITS, cuts, cuts[1:], strict=False)
-    return {s: range(a + (min(gap, (b - a) // 2) if a else 0), b) for s, a, b in pairs}
-
-
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +199,8 @@ def prepare(
                 else:
                     lines.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
                     counts[split] += 1
-            _check_share(dataset, split, bad, len(entries))
+            own = {frame: reason for frame, reason in bad.items() if frame.startswith(f"{split}/")}
+            check_share(f"{dataset} {split}", own, len(entries))
             write_bytes(folder / f"{split}.jsonl", lines.getvalue())
     found = {"counts": counts, "tally": scan.tally(), "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
     write_json(folder / "manifest.json", {**_request(scan), **found})
@@ -249,21 +239,11 @@ def _request(scan: Scan) -> dict[str, Any]:
 
 
 def _check_same_request(folder: Path, request: Mapping[str, Any]) -> None:
-    marker = folder / "prepare.json"
-    if marker.exists():
-        before = json.loads(marker.read_text())
-        if before != request:
-            changed = sorted(k for k in request if before.get(k) != request[k])
-            raise DataError(f"{folder} was prepared with other settings ({', '.join(changed)}): choose another folder")
+    mark = folder / "prepare.json"
+    if mark.exists():
+        claims.check_same(folder, "prepared data", read_json(mark), request, DataError)
     else:
-        write_json(marker, request)
-
-
-def _check_share(dataset: str, split: str, bad: Mapping[str, str], total: int) -> None:
-    mine = {k: v for k, v in bad.items() if k.startswith(f"{split}/")}
-    if len(mine) > MAX_BAD * total:
-        some = "\n  ".join(f"{k}: {v}" for k, v in list(mine.items())[:5])
-        raise DataError(f"{dataset} {split}: {len(mine)} of {total} frames are bad (limit {MAX_BAD:.0%}):\n  {some}")
+        write_json(mark, request)
 
 
 Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps written, maps reused

@@ -11,7 +11,7 @@ from scipy import ndimage
 
 from protodepth import geometry
 from protodepth.data.arguments import open_domain
-from protodepth.data.frame import Domain, Frame, FrameDataset
+from protodepth.data.frame import SPLITS, Domain, Frame, FrameDataset, evenly
 from protodepth.errors import DataError
 from protodepth.storage.files import write_bytes
 
@@ -31,9 +31,8 @@ def preview(argument: str | Path, out_png: str | Path, *, rows: int = 4, split: 
         raise DataError(f"{argument} has no frames to show in {split} or test")
     if rows < 1:
         raise DataError(f"rows is {rows}, expected at least 1 frame to show")
-    numbers = np.unique(np.linspace(0, len(data) - 1, rows).astype(int))
     out = Path(out_png)
-    write_bytes(out, _sheet(domain, data, numbers.tolist()))
+    write_bytes(out, _sheet(domain, data, evenly(len(data), rows)))
     return out
 
 
@@ -85,7 +84,7 @@ def _sheet(domain: Domain, data: FrameDataset, numbers: list[int]) -> bytes:
 def title(domain: Domain) -> str:
     """What the data is, and what was decided about it."""
     known = domain.identity
-    counts = ", ".join(f"{len(domain.split(s))} {s}" for s in ("train", "val", "test"))
+    counts = ", ".join(f"{len(domain.split(s))} {s}" for s in SPLITS)
     parts = [f"{domain.name}: {counts} frames"]
     parts += [f"depth in {known['unit']}"] if known.get("unit") else []
     parts += [f"points by {known['sampler']}"] if known.get("sampler") else []

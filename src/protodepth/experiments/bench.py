@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from protodepth import config
+from protodepth._version import made_with
 from protodepth.data.arguments import open_domain
 from protodepth.errors import CheckpointError, ConfigError, ProtoDepthError
 from protodepth.experiments import sections
@@ -30,8 +31,8 @@ from protodepth.experiments.zero_shot import run as run_unseen
 from protodepth.progress import Reporter
 from protodepth.report import bench_page as page
 from protodepth.report.results import about_run, plain
-from protodepth.storage import files
-from protodepth.training.runs import check_names, versions
+from protodepth.storage import claims, files
+from protodepth.training.runs import check_names
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "base": run_base,
@@ -104,14 +105,8 @@ def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:
 
 def claim_folder(out: Path) -> None:
     """The folder is new, empty or a bench's."""
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file: give a folder for --out")
-    mark = out / "bench.json"
-    others = [p for p in out.iterdir() if not p.name.startswith(".bench.json.")] if out.is_dir() else []
-    if not mark.exists() and others:  # another process may be writing the mark just now, under a temporary name
-        raise CheckpointError(f"{out} is not empty and holds no bench: give another --out, nothing was overwritten")
-    if not mark.exists():
-        files.write_json(mark, {"kind": "bench", "format_version": 1})
+    if not claims.holds(out, "bench.json", "bench"):
+        files.write_json(out / "bench.json", {"kind": "bench", "format_version": 1})
 
 
 def claim(out: Path, names: Sequence[str], options: Options) -> None:
@@ -134,28 +129,7 @@ def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: 
                 files.write_json(path, wanted)
         if lock is None:  # another process is writing its own at this moment
             time.sleep(0.05)
-    found = first_difference(files.read_json(path), wanted)
-    if found:
-        where, old, new = found
-        raise CheckpointError(
-            f"{path.parent.parent.parent} holds {experiment.name} with {where} = {old!r}, this command has {new!r}: "
-            "give another --out, or the same settings"
-        )
-
-
-def first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any] | None:
-    """The first setting in which two configurations differ.
-
-    >>> first_difference({"x": {"steps": 5}}, {"x": {"steps": 6}})
-    ('x.steps', 5, 6)
-    """
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in dict.fromkeys((*a, *b)):
-            found = first_difference(a.get(key), b.get(key), f"{where}.{key}" if where else str(key))
-            if found:
-                return found
-        return None
-    return None if a == b else (where, a, b)
+    claims.check_same(path.parent.parent.parent, experiment.name, files.read_json(path), wanted)
 
 
 def work(cells: Sequence[Cell], store: Store, reporter: Reporter, *, pause: float = PAUSE) -> dict[str, str]:
@@ -193,7 +167,7 @@ def attempt(cell: Cell, store: Store, reporter: Reporter, count: str) -> bool:
         started = time.monotonic()
         result = WORKERS[cell.kind](Job(cell, store, lock, reporter))
         lock.check()
-        store.write(cell, result, wall_seconds=round(time.monotonic() - started, 1), versions=versions())
+        store.write(cell, result, wall_seconds=round(time.monotonic() - started, 1), versions=made_with())
     return True
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import MAIN, Experiment, Finished
-from protodepth.experiments.paper import OURS, SCORES, UNRANKED, agnostic_wins, claims, gain, main_rows, score_rows
+from protodepth.experiments.paper import OURS, agnostic_wins, claims, gain, main_rows, score_rows
 from protodepth.experiments.planning import Options, Planner, Training
 from protodepth.experiments.scores import SCORE_NAMES, Group, decimals, groups, network_name, unit
 from protodepth.metrics import METRICS
-from protodepth.report.results import METRIC_NAMES, display_name
+from protodepth.report.results import METRIC_NAMES, SCORES, UNRANKED, display_name
 from protodepth.report.tables import Column, Line, Table, Value
 
 MORE = ("ancl", "cmp")

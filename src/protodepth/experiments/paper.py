@@ -13,9 +13,8 @@ import numpy as np
 
 from protodepth.errors import UnknownNameError
 from protodepth.metrics import METRICS
+from protodepth.report.results import SCORES, UNRANKED
 
-SCORES = ("forgetting", "performance", "spto")
-UNRANKED = ("pretrained", "joint")  # learns nothing; sees every domain at once
 OURS = "protodepth"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.batches import collate
-from protodepth.data.frame import Domain, Frame, FrameDataset
+from protodepth.data.frame import Domain, Frame, FrameDataset, evenly
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import MAIN, Experiment, Finished
 from protodepth.experiments.jobs import Job
@@ -16,7 +16,7 @@ from protodepth.experiments.paper import OURS
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import network_name
 from protodepth.experiments.thin_things import DISTANCES, bin_names, by_distance, thin_things
-from protodepth.experiments.trainings import evenly, load_stage, load_start, open_of
+from protodepth.experiments.trainings import load_stage, load_start, open_of
 from protodepth.methods.base import Method
 from protodepth.report.bench_page import Figure
 from protodepth.report.charts import METHOD_COLOURS, OTHER_METHOD, line_chart
@@ -79,7 +79,7 @@ def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[in
         if things:
             found.append((things[0].score, index, [*things[0].rows, *things[0].columns]))
     if not found:  # nothing thin anywhere: evenly spaced frames, the centre of each
-        chosen = evenly(data, count)
+        chosen = evenly(len(data), count)
         height, width = data[0].sparse_depth.shape
         box = [height // 4, height // 2, width // 4, width // 2]
         return chosen, [box] * len(chosen)
@@ -90,7 +90,7 @@ def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[in
 def errors_by_distance(method: Method, domain: Domain, name: str | None) -> list[float | None]:
     """Mean absolute error in mm in each bin of the distance to the nearest sparse point."""
     total = np.zeros((len(DISTANCES) - 1, 2))
-    for index in evenly(domain.test, JUDGED_FRAMES):
+    for index in evenly(len(domain.test), JUDGED_FRAMES):
         frame = domain.test[index]
         if frame.ground_truth is not None:
             depth = method.predict(collate([frame]), name).depth[0, 0].cpu().numpy()

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from protodepth.experiments.cells import Cell
-from protodepth.experiments.paper import OURS, SCORES, ScoreRow
+from protodepth.experiments.paper import OURS, ScoreRow
 from protodepth.metrics import METRICS, UNITS, ScoreMatrix
-from protodepth.report.results import display_name
+from protodepth.report.results import SCORES, display_name
 
 NETWORKS = {"lite": "lite", "kbnet": "KBNet", "voiced": "VOICED", "fusionnet": "FusionNet", "uformer": "Uformer"}
 SCORE_NAMES = {"forgetting": "Forgetting", "performance": "Average performance", "spto": "SPTO"}

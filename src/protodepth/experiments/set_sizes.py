@@ -8,11 +8,11 @@ from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import Experiment, Finished
 from protodepth.experiments.experiment import diagonal as _diagonal
 from protodepth.experiments.experiment import variants as _variants
-from protodepth.experiments.paper import UNRANKED, by_metric, table
+from protodepth.experiments.paper import by_metric, table
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import network_name
 from protodepth.metrics import METRICS, UNITS
-from protodepth.report.results import METRIC_NAMES, display_name
+from protodepth.report.results import METRIC_NAMES, UNRANKED, display_name
 from protodepth.report.tables import Column, Line, Table, Value
 
 SET_SIZES = {

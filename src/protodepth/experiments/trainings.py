@@ -15,7 +15,7 @@ from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.backbones.fusionnet import FusionNet
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.frame import Domain, FrameDataset
+from protodepth.data.frame import Domain
 from protodepth.errors import DataError
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.jobs import Job
@@ -186,7 +186,3 @@ def plain_prediction(depth: torch.Tensor) -> BatchPrediction:
 
 def open_of(cell: Cell) -> list[Domain]:
     return open_domains(sequence_recipe(cell))
-
-
-def evenly(data: FrameDataset, most: int) -> list[int]:
-    return sorted({int(i) for i in np.linspace(0, len(data) - 1, min(most, len(data)))})

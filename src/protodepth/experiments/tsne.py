@@ -7,13 +7,14 @@ import torch
 from torch.nn.functional import normalize
 
 from protodepth.data.batches import collate
+from protodepth.data.frame import evenly
 from protodepth.errors import ConfigError
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import Experiment, Finished
 from protodepth.experiments.jobs import Job
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import network_name
-from protodepth.experiments.trainings import evenly, load_stage, open_of
+from protodepth.experiments.trainings import load_stage, open_of
 from protodepth.report.bench_page import Figure
 from protodepth.report.charts import scatter_chart
 
@@ -42,7 +43,7 @@ def run(job: Job) -> dict[str, Any]:
     model = load_stage(job.store, training, domains, domains[-1].name).model
     rows, labels = [], []
     for domain in domains:
-        for index in evenly(domain.val, DESCRIBED_FRAMES):
+        for index in evenly(len(domain.val), DESCRIBED_FRAMES):
             rows.append(normalize(model.predict_batch(collate([domain.val[index]]), "base").descriptor, dim=-1))
             labels.append(domain.name)
     known, descriptors = model.descriptors()

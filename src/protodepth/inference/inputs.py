@@ -13,8 +13,7 @@ import numpy as np
 
 from protodepth import arrays
 from protodepth.data.files import cameras, images
-from protodepth.data.frame import Frame, FrameDataset
-from protodepth.data.recording.layout import some_of
+from protodepth.data.frame import Frame, FrameDataset, evenly
 from protodepth.errors import ConfigError, DataError, ProtoDepthError
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -129,7 +128,7 @@ def open_files(
     files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
     if not files:
         raise DataError(f"{sparse} holds no depth maps: expected <frame>.png (16 bit) or <frame>.npy")
-    found, why = find_unit([files[i] for i in some_of(list(files), 8)], unit, depth_range)
+    found, why = find_unit([list(files.values())[i] for i in evenly(len(files), 8)], unit, depth_range)
     maps = Maps(files=files, unit=found, calibration=calibration)
     return open_video(image, maps, why) if video else open_folder(image, maps, why)
 

@@ -1,7 +1,6 @@
 """Latency, memory, parameters and operations of a model: base, adapted, choosing, and exported, measured in turns."""
 
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from protodepth._version import processor
 from protodepth.errors import ConfigError
 from protodepth.inference.engines.cache import engine_for
 from protodepth.inference.engines.graph import random_batch
@@ -225,10 +225,7 @@ def peak_memory(call: Callable[[], object]) -> float | None:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return processor()
 
 
 def _device(model: ProtoDepth) -> torch.device:

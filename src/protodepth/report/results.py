@@ -6,12 +6,11 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from protodepth._version import processor, versions
 from protodepth.metrics import METRICS, UNITS, Scores
 
 if TYPE_CHECKING:
@@ -110,30 +109,13 @@ def plain(value: Any) -> Any:
 
 def about_run(command: str, seed: int, **more: Any) -> dict[str, Any]:
     """What a reader needs to repeat the run: command, seed, versions, machine (no host or user name)."""
-    versions = {}
-    for package in ("protodepth", "torch", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed as a package"
+    packages = versions("torch", "numpy")
     machine = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count() or 0,
         "system": f"{platform.system()} {platform.release()}",
     }
-    return {"command": command, "seed": seed, "python": platform.python_version(), **versions, **machine, **more}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
+    return {"command": command, "seed": seed, "python": platform.python_version(), **packages, **machine, **more}
 
 
 def written(score: str, metric: str, value: float | None) -> str:

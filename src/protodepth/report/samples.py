@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.batches import collate
-from protodepth.data.frame import Domain, Frame
+from protodepth.data.frame import Domain, Frame, evenly
 from protodepth.errors import DataError
 from protodepth.report.pictures import as_uint8
 from protodepth.storage import files
@@ -39,7 +39,7 @@ def collect(domains: Sequence[Domain], count: int = 2, split: str = "test") -> l
     samples = []
     for domain in domains:
         data = domain.split(split)
-        for index in sorted({int(n) for n in np.linspace(0, len(data) - 1, min(count, len(data)))}):
+        for index in evenly(len(data), count):
             samples.append(sample_of(domain, data[index], index))
     return samples
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from protodepth._version import made_with
 from protodepth.data.arguments import open_domain, parse_argument, without_folders
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, FrameDataset, Subset
@@ -22,7 +23,7 @@ from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.storage.history import History
 from protodepth.training.fit import Log, Schedule, fit, silent
-from protodepth.training.runs import build_objective, versions
+from protodepth.training.runs import build_objective
 from protodepth.training.watch import JUDGES, Watch, divide, first, held_out_errors, some
 from protodepth.types import BASE
 
@@ -204,7 +205,7 @@ def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> His
         kept_step=result.best_step,
         seconds=round(result.seconds, 1),
         held_out_error_mm={"before": round(result.before, 2), "after": round(result.after, 2)},
-        versions=versions(),
+        versions=made_with(),
     )
 
 

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import inspect
 import os
-import platform
 import shlex
 import sys
 import time
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 from protodepth import config, distributed
-from protodepth._version import __version__
+from protodepth._version import made_with
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.scaffnet import ScaffNet, supervised_loss
@@ -35,6 +34,7 @@ from protodepth.progress import Reporter, StepCount
 from protodepth.report.results import about_run, display_name, results_document
 from protodepth.report.run import table, write_run
 from protodepth.report.samples import Sample, add_predictions, collect
+from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_json
 from protodepth.storage.folders import resolve
 from protodepth.storage.history import History
@@ -94,7 +94,7 @@ def train_base(
         data=domain.identity,
         seconds=round(progress.seconds, 1),
         bad_frames=progress.bad_frames,
-        versions=versions(),
+        versions=made_with(),
     )
     model.backbone.eval().requires_grad_(False)  # training had unfrozen it
     return model
@@ -189,16 +189,6 @@ def check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
         )
 
 
-def versions() -> dict[str, str]:
-    """What the numbers were made with."""
-    return {
-        "protodepth": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-    }
-
-
 def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:
     """A recipe by name, or from the recipe.toml of an earlier run."""
     if not name.endswith(".toml"):
@@ -284,20 +274,13 @@ def check(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
 def claim(out: Path, recipe: BaseRecipe | SequenceRecipe, method: str, resume: bool) -> None:
     """An output folder belongs to one configuration; another one is refused, not mixed in."""
     about = {"kind": "run", "recipe": config.to_dict(recipe), "method": method}
-    place = out / "run.json"
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out} is a file: give a folder for --out")
-    if place.exists():
-        known = read_json(place)
-        same = {k: known.get(k) for k in about} == config.to_dict(about)
-        if not same:
-            raise CheckpointError(f"{out} holds a run with other settings: give another --out")
+    if claims.holds(out, "run.json", "run"):
+        known = read_json(out / "run.json")
+        claims.check_same(out, "a run", {k: known.get(k) for k in about}, config.to_dict(about))
         if not resume:
             raise CheckpointError(f"{out} holds this run already: --resume to go on, or another --out")
-    elif out.exists() and any(out.iterdir()):
-        raise CheckpointError(f"{out} is not empty and holds no run: give another --out, nothing was overwritten")
     else:
-        write_json(place, config.to_dict(about))
+        write_json(out / "run.json", config.to_dict(about))
         config.write(recipe, out / "recipe.toml")
 
 

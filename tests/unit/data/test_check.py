@@ -199,7 +199,7 @@ def test_preparing_with_processes_gives_the_same_bytes(tmp_path: Path, vkitti: P
 def test_many_bad_frames_stop_preparing(tmp_path: Path, vkitti: Path) -> None:
     for path in sorted((vkitti / "Scene01").rglob("depth_*.png"))[:3]:
         path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"frames are bad \(limit 5%\)"):
+    with pytest.raises(DataError, match=r"frames cannot be used \(limit 5%\)"):
         prepare("vkitti", vkitti, tmp_path / "out", options=OPTIONS)
 
 

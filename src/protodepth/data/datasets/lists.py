@@ -29,8 +29,8 @@ from typing import Any
 
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras, images
-from protodepth.data.frame import EvalRules
-from protodepth.data.manifest import SPLITS, Scan, register_scan
+from protodepth.data.frame import SPLITS, EvalRules
+from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DataError
 
 COLUMNS = ("image", "sparse_depth", "intrinsics", "ground_truth")

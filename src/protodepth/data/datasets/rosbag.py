@@ -19,8 +19,8 @@ from protodepth.data.datasets import ros_frames
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
-from protodepth.data.frame import EvalRules
-from protodepth.data.manifest import Scan, register_scan, time_blocks
+from protodepth.data.frame import EvalRules, time_blocks
+from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DataError
 from protodepth.types import Float
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
-from protodepth.data.frame import EvalRules
+from protodepth.data.frame import SPLITS, EvalRules
 from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DataError, UnknownNameError
 
@@ -76,7 +76,7 @@ def scan_vkitti(
         raise UnknownNameError("Virtual KITTI condition", unknown[0], CONDITIONS)
     sampler = sampler or (f"lidar_pattern:{patterns}" if patterns else "scan_lines:64")
     rule = (val_share, poses, (0.0, np.inf) if official else MOTION)
-    splits = {part: partial(_split, root, wanted, part, rule) for part in ("train", "val", "test")}
+    splits = {part: partial(_split, root, wanted, part, rule) for part in SPLITS}
     version = _version(root)
     videos = len(wanted) * (2 if version == 2 else 1)  # of each scene: version 2 has two cameras
     options = {

@@ -11,8 +11,9 @@ import numpy as np
 
 from protodepth.data.faults import CheckReport, Fault, Progress, in_threads, kind_of
 from protodepth.data.files import cameras, images
+from protodepth.data.frame import evenly
 from protodepth.data.recording import motion
-from protodepth.data.recording.layout import Layout, find_layout, find_unit, motion_pairs, odd_sizes, some_of
+from protodepth.data.recording.layout import Layout, find_layout, find_unit, motion_pairs, odd_sizes
 from protodepth.data.recording.settings import Settings, read_settings
 from protodepth.errors import DataError
 from protodepth.storage.files import write_bytes
@@ -98,7 +99,7 @@ def _check_map(frame: str, path: Path, size: tuple[int, int]) -> list[Fault]:
 
 def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[list[Fault], list[str]]:
     """What only several frames together show: the unit, the poses, the motion."""
-    summary = images.summarise([layout.depths[i] for i in some_of(good, 8)])
+    summary = images.summarise([layout.depths[good[i]] for i in evenly(len(good), 8)])
     faults, notes, unit = _check_unit(layout, settings, summary)
     pairs = motion_pairs(layout, max(1, min(5, len(layout.ids) // 4)))
     if pairs:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from protodepth.data.faults import MAX_BAD
+from protodepth.data.faults import check_share
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
+from protodepth.data.frame import evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.settings import Settings
 from protodepth.errors import DataError
@@ -154,21 +155,11 @@ def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
         found = dict(zip(wanted, pool.map(partial(frame_fault, layout), wanted), strict=True))
     faults = {frame: why for frame, (why, _) in found.items() if why}
     faults |= odd_sizes({frame: size for frame, (why, size) in found.items() if size and not why})
-    if len(faults) > MAX_BAD * len(layout.ids):
-        some = "\n  ".join(f"{frame}: {why}" for frame, why in list(faults.items())[:5])
-        raise DataError(
-            f"{layout.root}: {len(faults)} of {len(layout.ids)} frames cannot be used (limit {MAX_BAD:.0%}):\n"
-            f"  {some}\n"
-            f"  protodepth data check {layout.root} lists them all"
-        )
+    check_share(str(layout.root), faults, len(layout.ids), f"protodepth data check {layout.root} lists them all")
     if faults:
         first = ": ".join(next(iter(faults.items())))
         logger.warning("%s: %d of %d frames left out (%s ...)", layout.root, len(faults), len(layout.ids), first)
     return replace(layout, faults={**faults, **dict.fromkeys(exclude, "excluded in recording.toml")})
-
-
-def some_of(items: Sequence[str], count: int) -> list[str]:
-    return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, count).astype(int))] if items else []
 
 
 def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pair]:
@@ -179,7 +170,7 @@ def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pai
     good = list(range(len(layout.ids) - stride))
     good = [i for i in good if not {layout.ids[i], layout.ids[i + stride]} & layout.faults.keys()]
     good = [i for i in good if np.isfinite(poses[i]).all() and np.isfinite(poses[i + stride]).all()]
-    chosen = [good[j] for j in np.unique(np.linspace(0, len(good) - 1, count).astype(int))] if good else []
+    chosen = [good[j] for j in evenly(len(good), count)]
     pairs: list[motion.Pair] = []
     for i in chosen:
         here, there = layout.ids[i], layout.ids[i + stride]

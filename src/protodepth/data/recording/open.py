@@ -9,7 +9,6 @@ my_recording/
   recording.toml                          optional: every field of ``Settings``
 """
 
-import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,9 +21,9 @@ from protodepth.data.arguments import datasets, split_query
 from protodepth.data.entries import Entry, EntryFrames, EntryTable, FrameReader, digest
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
-from protodepth.data.frame import Domain, EvalRules, Frame
+from protodepth.data.frame import Domain, EvalRules, Frame, evenly, time_blocks
 from protodepth.data.recording import motion
-from protodepth.data.recording.layout import Layout, find_faults, find_layout, find_unit, some_of
+from protodepth.data.recording.layout import Layout, find_faults, find_layout, find_unit
 from protodepth.data.recording.settings import Settings, read_settings
 from protodepth.errors import DataError
 
@@ -67,7 +66,7 @@ class Recording:
         if not usable:
             raise DataError(f"{layout.root}: every frame is excluded: look at exclude in recording.toml")
         _check_calibration(layout, usable[0])
-        summary = image_files.summarise([layout.depths[i] for i in some_of(usable, 8)])
+        summary = image_files.summarise([layout.depths[usable[i]] for i in evenly(len(usable), 8)])
         layout, notes = _sparse_or_dense(layout, settings, summary.density)
         settings, more = _settle(layout, settings, summary, depth_range)
         scale = 1.0 if summary.floating else image_files.unit_scale(settings.depth_unit or "metres")
@@ -122,10 +121,9 @@ class Recording:
             )
             return [range(count)] * 3, "none (fewer than 10 frames)"
         shares = np.cumsum(self.settings.splits) / sum(self.settings.splits)
-        ends = [0, *(round(s * count) for s in shares)]
         gap = self.settings.gap
         gap = max(2 * self.stride, round(0.02 * count)) if gap is None else gap
-        blocks = [range(a + (min(gap, (b - a) // 2) if a else 0), b) for a, b in itertools.pairwise(ends)]
+        blocks = list(time_blocks(count, gap, shares.tolist()).values())
         return blocks, f"time blocks {self.settings.splits}, gap {gap} frames"
 
     def _plain(self, block: range) -> list[Entry]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from protodepth.data import sampling
 from protodepth.data.arguments import datasets
-from protodepth.data.frame import Domain, EvalRules, Frame
+from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame
 from protodepth.data.worlds import indoor, outdoor
 from protodepth.data.worlds.raycast import Camera, Scene
 from protodepth.data.worlds.sensors import Corners, Lidar, Range, corner_points, lidar_points, lidar_returns
@@ -32,7 +32,6 @@ from protodepth.errors import DataError, UnknownNameError
 from protodepth.types import Float
 
 VERSION = 1  # of the drawn data; the cache also depends on the source text
-SPLITS = ("train", "val", "test")
 SMALLEST = 16  # pixels a side
 
 

@@ -1,0 +1,55 @@
+"""A folder belongs to one request: what holds something else is refused, never mixed in or overwritten."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protodepth.errors import CheckpointError, ProtoDepthError
+
+
+def holds(folder: Path, mark: str, what: str) -> bool:
+    """Whether a folder holds a ``what``, which its file ``mark`` says; False where it is new or empty.
+
+    A file in its place, or a folder with anything else in it, is refused.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file: give a folder for --out")
+    if (folder / mark).exists():
+        return True
+    # another process may be writing the mark just now, under a temporary name
+    others = [p for p in folder.iterdir() if not p.name.startswith(f".{mark}.")] if folder.is_dir() else []
+    if others and not (folder / mark).exists():
+        raise CheckpointError(f"{folder} is not empty and holds no {what}: give another --out, nothing was overwritten")
+    return False
+
+
+def check_same(
+    folder: Path,
+    what: str,
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    error: type[ProtoDepthError] = CheckpointError,
+) -> None:
+    """Refuse settings that are not those of ``what`` in the folder; the message names the first that differs."""
+    difference = first_difference(before, now)
+    if difference:
+        where, old, new = difference
+        raise error(
+            f"{folder} holds {what} with other settings ({where} = {old!r}, this command has {new!r}): "
+            "give another --out, or the same settings"
+        )
+
+
+def first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any] | None:
+    """The first setting in which two configurations differ.
+
+    >>> first_difference({"x": {"steps": 5}}, {"x": {"steps": 6}})
+    ('x.steps', 5, 6)
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in dict.fromkeys((*a, *b)):
+            difference = first_difference(a.get(key), b.get(key), f"{where}.{key}" if where else str(key))
+            if difference:
+                return difference
+        return None
+    return None if a == b else (where, a, b)
