@@ -188,7 +188,9 @@ REDUCTIONS: dict[str, Reduction] = {
 class ObjectiveConfig:
     """Weights and choices of the objective.  ``kbnet``'s weights are those of the published indoor training."""
 
-    reduction: ReductionName = "kbnet"
+    reduction: ReductionName | None = (
+        None  # None = the network's ``default_reduction``; without a network kbnet
+    )
     color: float = 0.15  # w_ph w_co
     structure: float = 0.95  # w_ph w_st
     sparse: float = 2.0  # w_sz
@@ -210,7 +212,7 @@ class ObjectiveConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.reduction not in REDUCTIONS:
+        if self.reduction not in (None, *REDUCTIONS):
             raise ConfigError(f"unknown reduction {self.reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
 
 
@@ -236,7 +238,7 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.pose, self.max_depth = config, pose, max_depth
-        self.reduction = REDUCTIONS[config.reduction]
+        self.reduction = REDUCTIONS[config.reduction or "kbnet"]
 
     def forward(self, batch: Batch, depth: Depth, *, mask: Mask | None = None, prior: Depth | None = None) -> LossTerms:
         """Terms for a prediction in the batch's own pixels; ``mask`` says where it is valid after augmentation."""
@@ -249,8 +251,8 @@ class Objective(nn.Module):
             batch.sparse_depth, config.outlier_size, config.outlier_threshold, config.outlier_relative
         )
         weight = torch.ones_like(depth) if mask is None else mask
-        if config.weight_by_absence and mask is None:
-            weight = 1 - points
+        if config.weight_by_absence:
+            weight = weight * (1 - points)
         terms = self._photometric(batch, depth, weight, prior)
         target = batch.sparse_depth
         if config.clamp_sparse and self.max_depth is not None:

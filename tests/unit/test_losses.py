@@ -277,12 +277,15 @@ def test_the_mask_of_the_augmentation_limits_the_photometric_terms(batch: Batch)
     assert objective(batch, depth)["color"] != objective(changed, depth)["color"]
 
 
-def test_voiced_leaves_out_pixels_with_points_only_where_no_mask_is_given(batch: Batch) -> None:
-    depth = torch.ones(2, 1, 32, 48)
+@pytest.mark.parametrize("augmented", [False, True])
+def test_voiced_leaves_out_pixels_with_points_also_where_a_mask_is_given(batch: Batch, augmented: bool) -> None:
+    depth, mask = torch.ones(2, 1, 32, 48), torch.ones(2, 1, 32, 48)
+    mask[..., :8, :] = 0
     config = ObjectiveConfig(reduction="voiced", weight_by_absence=True)
-    weight = 1 - outlier_free(batch.sparse_depth)
+    weight = (1 - outlier_free(batch.sparse_depth)) * (mask if augmented else 1)
     expected = Objective(replace(config, weight_by_absence=False))(batch, depth, mask=weight)["color"]
-    torch.testing.assert_close(Objective(config)(batch, depth)["color"], expected)
+    found = Objective(config)(batch, depth, mask=mask if augmented else None)["color"]
+    torch.testing.assert_close(found, expected)
 
 
 def test_pose_consistency_is_zero_for_opposite_motions_and_the_mean_square_otherwise() -> None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from protodepth.losses import ReductionName
 from protodepth.registry import Registry
 from protodepth.types import Batch, Depth, Latents, LatentSpec
 
@@ -23,7 +24,7 @@ class Backbone(nn.Module, ABC):
 
     name: ClassVar[str] = ""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    default_reduction: ClassVar[str] = "kbnet"  # how its published training reduces the losses, see losses.py
+    default_reduction: ClassVar[ReductionName] = "kbnet"  # how its own training reduces the losses (losses.py)
     default_pose: ClassVar[dict[str, Any]] = {}  # arguments of the pose network that its training uses
 
     latent_specs: tuple[LatentSpec, ...]

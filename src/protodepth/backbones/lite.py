@@ -93,7 +93,7 @@ class Lite(Backbone):
     """
 
     name: ClassVar[str] = "lite"
-    default_reduction: ClassVar[str] = "relative"
+    default_reduction = "relative"
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "indoor": {"depth_range": (0.1, 8.0)},

@@ -3,7 +3,7 @@ The one loop in training.py steps.
 """
 
 from abc import ABC
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from protodepth.errors import ConfigError
 from protodepth.losses import Objective
 from protodepth.model import ProtoDepth
 from protodepth.registry import Registry
-from protodepth.types import Batch, BatchPrediction, LossTerms, View
+from protodepth.types import Batch, BatchPrediction, Depth, LossTerms, Mask, View
 
 methods: Registry[type["Method"]] = Registry("method")
 
@@ -78,8 +78,8 @@ class Method(ABC):
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
         latents = self.backbone.encode(view.batch)
-        depth, mask = view.undo(self.backbone.decode(latents))
-        return self.objective(batch, depth, mask=mask, prior=latents.context.get("prior"))
+        depth, mask, prior = undo(view, self.backbone.decode(latents), latents.context)
+        return self.objective(batch, depth, mask=mask, prior=prior)
 
     def end_domain(self, domain: Domain) -> None: ...
 
@@ -116,6 +116,12 @@ class Method(ABC):
     def record(self) -> dict[str, Any]:
         """JSON-able facts for the run record: the mean Fisher, the hash of a buffer."""
         return {}
+
+
+def undo(view: View, depth: Depth, context: Mapping[str, Any]) -> tuple[Depth, Mask, Depth | None]:
+    """Depth, where it is valid, and the encoder's prior (FusionNet's) if it has one: all in the batch's pixels."""
+    prior = context.get("prior")
+    return *view.undo(depth), None if prior is None else view.undo(prior)[0]
 
 
 def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from protodepth.data.frame import Domain
 from protodepth.descriptors import sample_descriptor, similarity
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective
-from protodepth.methods.base import Fit, Method, methods, part
+from protodepth.methods.base import Fit, Method, methods, part, undo
 from protodepth.model import ProtoDepth
 from protodepth.types import Batch, BatchPrediction, Float, Latents, LossTerms, View
 
@@ -112,8 +112,8 @@ class L2P(Method):
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
         latents, cosines = self.prompted(view.batch, self.query(view.batch), [self.pools[self.active]])
-        depth, mask = view.undo(self.backbone.decode(latents))
-        terms = self.objective(batch, depth, mask=mask, prior=latents.context.get("prior"))
+        depth, mask, prior = undo(view, self.backbone.decode(latents), latents.context)
+        terms = self.objective(batch, depth, mask=mask, prior=prior)
         terms["keys"] = self.config.key_weight * (1 - cosines).sum(-1).mean()
         return terms
 

@@ -12,7 +12,7 @@ from protodepth.backbones.base import Backbone
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, weighted_mean
-from protodepth.methods.base import methods, part
+from protodepth.methods.base import methods, part, undo
 from protodepth.methods.finetune import Finetune
 from protodepth.model import ProtoDepth
 from protodepth.types import Batch, Depth, Float, LossTerms, Mask, View
@@ -61,8 +61,8 @@ class LwF(Finetune):
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
         latents = self.backbone.encode(view.batch)
-        depth, mask = view.undo(self.backbone.decode(latents))
-        terms = self.objective(batch, depth, mask=mask, prior=latents.context.get("prior"))
+        depth, mask, prior = undo(view, self.backbone.decode(latents), latents.context)
+        terms = self.objective(batch, depth, mask=mask, prior=prior)
         if self.teacher is not None:
             with torch.no_grad():
                 target = self.teacher(batch)

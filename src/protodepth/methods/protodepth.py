@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from protodepth.data.frame import Domain
 from protodepth.descriptors import descriptor_loss
 from protodepth.losses import Objective
-from protodepth.methods.base import Fit, Method, methods, part
+from protodepth.methods.base import Fit, Method, methods, part, undo
 from protodepth.methods.statistics import FEWEST, collect_statistics
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
@@ -37,8 +37,8 @@ class ProtoDepthMethod(Method):
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
         out = self.model(view.batch)
-        depth, mask = view.undo(out.depth)
-        terms = self.objective(batch, depth, mask=mask, prior=out.context.get("prior"))
+        depth, mask, prior = undo(view, out.depth, out.context)
+        terms = self.objective(batch, depth, mask=mask, prior=prior)
         terms.update(self.descriptor_terms(out.descriptor))
         return terms
 

@@ -16,8 +16,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """None = not recorded.  Adapting writes most of it, training a base its recipe,
-    describing one and official files little.
+    """None = not recorded.  Adapting writes most of it, training a base its recipe, the others little.
 
     >>> History.from_json({"source": "walk", "frames": 15, "torch": "2.13"}).to_json()
     {'source': 'walk', 'frames': 15, 'torch': '2.13'}

@@ -47,7 +47,12 @@ Report = Callable[[str], None]
 
 
 def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
-    return Objective(config, pose=model.pose, max_depth=model.backbone.depth_range[1])
+    return Objective(resolved(config, model.backbone), pose=model.pose, max_depth=model.backbone.depth_range[1])
+
+
+def resolved(config: ObjectiveConfig, network: Backbone) -> ObjectiveConfig:
+    """With the network's own reduction where the recipe names none."""
+    return dataclasses.replace(config, reduction=config.reduction or network.default_reduction)
 
 
 def new_network(recipe: BaseRecipe) -> Backbone:
@@ -89,6 +94,7 @@ def train_base(
         method = build("finetune", model, build_objective(model, recipe.objective))
         progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
     describe(model, domain.name, domain.train, domain.val)
+    recipe = dataclasses.replace(recipe, objective=resolved(recipe.objective, network))
     model.history[domain.name] = History(
         recipe=config.to_dict(recipe),
         data=domain.identity,
