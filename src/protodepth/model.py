@@ -1,6 +1,5 @@
 """ProtoDepth: a frozen depth-completion network and named domains, given at test time or chosen by descriptor."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from protodepth.selection import Rule, StatisticsTable, choose
 from protodepth.storage import folders
 from protodepth.storage.history import History
 from protodepth.storage.official.prototypes import Names, load_official_prototypes
+from protodepth.storage.paths import check_name
 from protodepth.types import BASE, Batch, BatchPrediction, Overhead, Prediction
 
 
@@ -64,8 +64,7 @@ class ProtoDepth(nn.Module):
 
     def insert_domain(self, name: str, domain: DomainPrototypes) -> None:
         """A domain that was made elsewhere: in a file, or by ``new_domain``."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name) or name == BASE:
-            raise DomainError(f"{name!r} cannot name a domain: use up to 64 letters, digits, '_', '-' (not {BASE!r})")
+        check_name(name)
         if name in self.domains:
             raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
         self._domains[f"d_{name}"] = domain.to(self._device())

@@ -28,9 +28,9 @@ class Adapt:
     name: str
     """Name of the new domain."""
     out: Path
-    """Folder of the adapted model; may be the model's own."""
-    model: str = "worlds-tiny"
-    """A model folder or a bundled name."""
+    """Folder of the adapted model; if it holds one already, the domain is added to it."""
+    model: str | None = None
+    """A model folder or a bundled name (default: the model in --out, or worlds-tiny if there is none yet)."""
     steps: int = 500
     """Training steps at most."""
     rate: float = 6e-2
@@ -58,15 +58,17 @@ class Adapt:
 
     def run(self) -> None:
         from protodepth import distributed
-        from protodepth.cli.options import keep_notes, load_model
+        from protodepth.cli.options import keep_notes, load_model, start_of
         from protodepth.errors import DomainError
         from protodepth.progress import Reporter
-        from protodepth.storage.files import check_replaceable
+        from protodepth.storage.replace import check_replaceable, check_room
         from protodepth.training.adapt import adapt, estimate
 
         distributed.alone("adapt")
+        start = start_of(self.model, self.out, self.name)
         check_replaceable(self.out)  # before the training, not after it
-        model, config = load_model(self.model, self.device), self.config()
+        check_room(self.out, self.name)
+        model, config = load_model(start, self.device), self.config()
         options: dict[str, Any] = {"depth_unit": self.depth_unit, "sampler": self.sample}
         options = {key: value for key, value in options.items() if value is not None}
         if self.dry_run:
@@ -84,7 +86,7 @@ class Adapt:
                 "adapting did not help; nothing was written (--force writes it all the same).\n"
                 f"  protodepth data check {self.data} says whether depth, poses and intrinsics agree"
             )
-        model.save_pretrained(self.out, notes=keep_notes(self.model))
+        model.save_pretrained(self.out, notes=keep_notes(start))
         print(result)
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
 

@@ -29,10 +29,10 @@ class Convert:
     """An official prototype file; its domains are added."""
 
     def run(self) -> None:
-        from protodepth.storage.files import check_replaceable
+        from protodepth.cli.options import check_empty
         from protodepth.storage.official.convert import convert_with_report
 
-        check_replaceable(self.out)
+        check_empty(self.out)
         converted = convert_with_report(
             self.network,
             self.checkpoint,

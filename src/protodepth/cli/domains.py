@@ -78,10 +78,11 @@ class DescribeBase:
         from protodepth.data.arguments import open_domain
         from protodepth.training.domains import describe_base
 
+        folder = _target(self.model, self.out)
         model = load_model(self.model)
         data = open_domain(self.data)
         name = describe_base(model, data, self.name, source=self.data)
-        _save(model, self.model, self.out)
+        _save(model, self.model, folder)
         print(f"described {name} from {len(data.train)} frames")
 
 
@@ -100,7 +101,9 @@ class ExportDomain:
         from protodepth.cli.options import load_model
         from protodepth.training.domains import folder_bytes
 
-        load_model(self.model).save_domain(self.name, self.out)
+        model = load_model(self.model)
+        _check_parcel(model, self.name, self.out)
+        model.save_domain(self.name, self.out)
         print(f"wrote {self.out} ({_kilobytes(folder_bytes(self.out))})")
 
 
@@ -120,9 +123,10 @@ class ImportDomain:
     def run(self) -> None:
         from protodepth.cli.options import load_model
 
+        folder = _target(self.model, self.out)
         model = load_model(self.model)
         name = model.load_domain(self.folder, name=self.name)
-        _save(model, self.model, self.out)
+        _save(model, self.model, folder)
         print(f"added {name}; the model now has {', '.join(model.domains)}")
 
 
@@ -142,9 +146,10 @@ class RenameDomain:
     def run(self) -> None:
         from protodepth.cli.options import load_model
 
+        folder = _target(self.model, self.out)
         model = load_model(self.model)
         model.rename_domain(self.name, self.to)
-        _save(model, self.model, self.out)
+        _save(model, self.model, folder)
         print(f"{self.name} is now {self.to}")
 
 
@@ -162,23 +167,47 @@ class RemoveDomain:
     def run(self) -> None:
         from protodepth.cli.options import load_model
 
+        folder = _target(self.model, self.out)
         model = load_model(self.model)
         model.delete_domain(self.name)
-        _save(model, self.model, self.out)
+        _save(model, self.model, folder)
         print(f"removed {self.name}; the model now has {', '.join(model.domains) or 'no domains'}")
 
 
-def _save(model: "ProtoDepth", source: str, out: Path | None) -> None:
-    """Write the changed model, all or nothing, over itself or to another folder."""
-    from protodepth.cli.options import keep_notes, model_folder
+def _target(source: str, out: Path | None) -> Path:
+    """Where the changed model goes; refused before any work if something else would be lost there."""
+    from protodepth.cli.options import check_out, model_folder
     from protodepth.errors import ConfigError
     from protodepth.storage.folders import BUNDLED
+    from protodepth.storage.replace import check_replaceable
 
     folder = out or model_folder(source)
     if folder.resolve().is_relative_to(BUNDLED.resolve()):
         raise ConfigError(
             f"{source!r} is bundled with the program and stays as it is: give --out FOLDER for the changed model"
         )
+    check_out(source, folder)
+    check_replaceable(folder)
+    return folder
+
+
+def _check_parcel(model: "ProtoDepth", name: str, out: Path) -> None:
+    """A parcel may be written again with the same bits; over any other it would take away a domain."""
+    from protodepth.errors import ConfigError
+    from protodepth.storage.files import tensor_bytes
+    from protodepth.storage.replace import described
+
+    meta = described(out, "domain")
+    weights = out / "weights.safetensors"
+    if meta is None or (weights.exists() and weights.read_bytes() == tensor_bytes(model.domain(name).state_dict())):
+        return
+    raise ConfigError(f"{out} holds the domain {meta.get('name')!r}, which would be lost: give another --out")
+
+
+def _save(model: "ProtoDepth", source: str, folder: Path) -> None:
+    """Write the changed model, all or nothing."""
+    from protodepth.cli.options import keep_notes
+
     model.save_pretrained(folder, notes=keep_notes(source))
     print(f"wrote {folder}")
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
 
+DEFAULT_MODEL = "worlds-tiny"
+
 
 def load_model(source: str, device: str | None = "cpu") -> "ProtoDepth":
     """A model folder, a bundled name, or a run folder with a model inside; None = on a GPU if there is one."""
@@ -23,6 +25,52 @@ def model_folder(source: str) -> Path:
 
     inside = Path(source) / "model"
     return inside if (inside / "config.json").exists() else resolve(source)
+
+
+def start_of(model: str | None, out: Path, name: str) -> str:
+    """What a new domain is added to: the named model, else the one in ``out``, else the default."""
+    if model is not None:
+        check_out(model, out)
+        return model
+    known = domains_in(out)
+    if known is None:
+        return DEFAULT_MODEL
+    print(f"{out} exists: {name} is added to its domains ({', '.join(known) or 'none yet'})")
+    return str(out)
+
+
+def domains_in(folder: Path) -> list[str] | None:
+    """The names of the domains of a model folder; None if it is none."""
+    from protodepth.storage.replace import described, domain_names, recover
+
+    recover(folder)
+    meta = described(folder, "model")
+    return None if meta is None else domain_names(meta)
+
+
+def check_out(source: str, out: Path) -> None:
+    """Refuse to write a model over another one: its domains would be lost."""
+    from protodepth.errors import ConfigError
+
+    known = domains_in(out)
+    if known is not None and model_folder(source).resolve() != out.resolve():
+        raise ConfigError(
+            f"{out} holds another model than {source} (domains: {', '.join(known) or 'none yet'}), which would be "
+            f"lost: --model {out} goes on with it, another --out leaves it as it is"
+        )
+
+
+def check_empty(out: Path) -> None:
+    """Refuse to write a model that begins anew where one with domains is."""
+    from protodepth.errors import ConfigError
+    from protodepth.storage.replace import check_replaceable
+
+    known = domains_in(out)
+    if known:
+        raise ConfigError(
+            f"{out} holds a model with domains {', '.join(known)}, which would be lost: give another --out"
+        )
+    check_replaceable(out)
 
 
 def keep_notes(source: str) -> dict[str, Any]:

@@ -3,11 +3,8 @@
 import hashlib
 import json
 import os
-import re
-import shutil
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,8 @@ from protodepth.errors import CheckpointError
 FORMAT_VERSION = 1
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """All or nothing: a temporary file beside the target, flushed to disk, then renamed over it."""
+def write_bytes(path: Path, data: bytes) -> str:
+    """All or nothing: a temporary file beside the target, flushed to disk, then renamed.  Gives the sha256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
@@ -35,6 +32,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+    return hashlib.sha256(data).hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
@@ -54,11 +52,14 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file; returns its sha256."""
+    return write_bytes(path, tensor_bytes(tensors))
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """The safetensors file of these tensors; equal tensors in equal order give equal bytes."""
     # clone: a network may tie weights, and safetensors refuses tensors that share memory
     values = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    data = save_bytes(values, metadata={"order": json.dumps(list(values))})
-    write_bytes(path, data)
-    return hashlib.sha256(data).hexdigest()
+    return save_bytes(values, metadata={"order": json.dumps(list(values))})
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -139,68 +140,3 @@ def load_state(module: torch.nn.Module, state: Mapping[str, Tensor], where: Path
         if name not in expected:
             raise CheckpointError(f"{where} has an unexpected tensor {name!r}: it belongs to another network or preset")
     module.load_state_dict(dict(state))
-
-
-OURS = {"config.json", "backbone.safetensors", "pose.safetensors", "domains"} | {  # of a model, of a domain
-    "meta.json",
-    "weights.safetensors",
-    "statistics.safetensors",
-}
-
-
-def check_replaceable(target: Path) -> None:
-    """Refuse a target that holds anything this program did not write: replacing a folder removes what was in it."""
-    if not target.exists():
-        return
-    ours = OURS | {"README.md"} if (target / "config.json").exists() else OURS  # a card stands beside a model only
-    foreign = [target.name] if not target.is_dir() else sorted({p.name for p in target.iterdir()} - ours)
-    if foreign:
-        raise CheckpointError(
-            f"{target} exists and is not a protodepth folder (it has {foreign[0]!r}): give another name, "
-            "nothing was overwritten"
-        )
-
-
-def leftovers(target: Path) -> list[Path]:
-    """What a killed program left beside a folder: ``.old`` was moved aside, ``.tmp`` is half written."""
-    if not target.parent.is_dir():
-        return []
-    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(old|tmp)")
-    return sorted(p for p in target.parent.iterdir() if name.fullmatch(p.name))
-
-
-def recover(target: Path) -> None:
-    """Put back a folder that was moved aside by a program that was killed before the new one took its place."""
-    for path in leftovers(target) if not target.exists() else ():
-        if path.suffix == ".old":
-            path.rename(target)
-            return
-
-
-@contextmanager
-def replacing_folder(target: Path) -> Iterator[Path]:
-    """Build a folder under a temporary name; it takes the target's place only when complete.
-
-    A failure at any point leaves the old folder in place;
-    after a kill between the two renames ``recover`` puts it back.
-    """
-    target = target.resolve()
-    check_replaceable(target)
-    recover(target)
-    for path in leftovers(target):
-        shutil.rmtree(path, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    tag = uuid.uuid4().hex[:8]
-    fresh, old = target.with_name(f".{target.name}.{tag}.tmp"), target.with_name(f".{target.name}.{tag}.old")
-    try:
-        fresh.mkdir()
-        yield fresh
-        if target.exists():
-            target.rename(old)
-        fresh.rename(target)
-        sync_folder(target.parent)
-    finally:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

@@ -1,7 +1,8 @@
 """Models and domains as folders: what ``ProtoDepth.save_*`` and ``load_*`` do on disk."""
 
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from protodepth.backbones.posenet import PoseNet
 from protodepth.errors import CheckpointError
 from protodepth.prototypes import PrototypeConfig
 from protodepth.selection import Statistics
-from protodepth.storage import card
+from protodepth.storage import card, replace
 from protodepth.storage import files as stored_files
 from protodepth.storage.history import History
+from protodepth.storage.paths import check_inside, check_name
 
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
@@ -25,7 +27,7 @@ BUNDLED = Path(__file__).parents[1] / "weights"
 
 def resolve(source: str | Path) -> Path:
     """The folder of a saved model, or of a bundled one by name."""
-    stored_files.recover(Path(source))
+    replace.recover(Path(source))
     if Path(source).is_dir():
         return Path(source)
     if str(source) in bundled():
@@ -48,7 +50,7 @@ def fingerprint(model: "ProtoDepth") -> str:
 def save_domain(model: "ProtoDepth", name: str, folder: Path, *, backbone_sha256: str | None = None) -> None:
     """``backbone_sha256``: the model's fingerprint, if it is known already."""
     domain = model.domain(name)
-    with stored_files.replacing_folder(folder) as fresh:
+    with replace.replacing_folder(folder, "domain") as fresh:
         sha256 = stored_files.write_tensors(fresh / "weights.safetensors", domain.state_dict())
         files = {"weights.safetensors": sha256}
         if name in model.statistics:  # apart from the weights: a folder without them is complete
@@ -73,8 +75,8 @@ def load_domain(
     model: "ProtoDepth", folder: Path, name: str | None = None, *, backbone_sha256: str | None = None
 ) -> str:
     """Add a saved domain to a model, after all checks that it fits; returns its name."""
-    stored_files.recover(folder)
-    meta = stored_files.read_json(folder / "meta.json")
+    replace.recover(folder)
+    meta = stored_files.read_json(check_inside(folder / "meta.json", folder))
     stored_files.check_format(meta, "domain", folder)
     ours, theirs = backbone_sha256 or fingerprint(model), str(meta.get("backbone_sha256"))
     if ours != theirs:
@@ -87,7 +89,8 @@ def load_domain(
         name = name or "".join(meta["name"])  # a name that is no text is an error here
         sha256, history = dict(meta["sha256"]), dict(meta["history"])
         domain = model.new_domain(_prototype_config(meta["config"]), base=bool(meta["base"]))
-        tensors = stored_files.read_tensors(folder / "weights.safetensors", sha256["weights.safetensors"])
+        file = check_inside(folder / "weights.safetensors", folder)
+        tensors = stored_files.read_tensors(file, sha256["weights.safetensors"])
     stored_files.load_state(domain, tensors, folder)
     statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
     model.insert_domain(name, domain)
@@ -99,7 +102,7 @@ def load_domain(
 def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> Statistics | None:
     if sha256 is None:
         return None
-    file = folder / "statistics.safetensors"
+    file = check_inside(folder / "statistics.safetensors", folder)
     try:
         return Statistics.from_tensors(stored_files.read_tensors(file, sha256), model.backbone.bottleneck.channels)
     except (KeyError, ValueError) as error:
@@ -107,7 +110,8 @@ def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> S
 
 
 def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None:
-    with stored_files.replacing_folder(folder) as fresh:
+    edited = replace.card_is_edited(folder)
+    with replace.replacing_folder(folder, "model") as fresh:
         sha256 = {}
         for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
             if part is not None:
@@ -115,6 +119,10 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
         whole = fingerprint(model) if model.domains else None  # once, not for every domain
         for name in model.domains:
             save_domain(model, name, fresh / "domains" / name, backbone_sha256=whole)
+        text = card.card(model, notes).encode()
+        sha256[replace.CARD] = hashlib.sha256(text).hexdigest()  # says later whether somebody edited the card
+        if not edited:
+            stored_files.write_bytes(fresh / replace.CARD, text)
         meta = {
             "kind": "model",
             "format_version": stored_files.FORMAT_VERSION,
@@ -126,15 +134,24 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
             "sha256": sha256,
             "notes": notes,
         }
-        stored_files.write_bytes(fresh / "README.md", card.card(model, notes).encode())
         stored_files.write_json(fresh / "config.json", meta)
+
+
+def check_nothing_lost(folder: Path, names: Collection[str]) -> None:
+    """Refuse to write a model with these domains over one that has others too."""
+    known = replace.domain_names(replace.described(folder, "model") or {})
+    lost = [name for name in known if name not in names]
+    if lost:
+        raise CheckpointError(
+            f"{folder} has the domain {lost[0]!r}, which would be lost: move that folder away, or give another --out"
+        )
 
 
 def read_model(
     folder: Path, backbone: Backbone | None
 ) -> tuple[Backbone, PrototypeConfig, nn.Module | None, list[str]]:
     """Backbone, default prototype configuration, pose network and names of the domains of a saved model."""
-    meta = stored_files.read_json(folder / "config.json")
+    meta = stored_files.read_json(check_inside(folder / "config.json", folder))
     stored_files.check_format(meta, "model", folder)
     if backbone is None and meta.get("backbone") == "hooked":
         raise CheckpointError(
@@ -145,9 +162,11 @@ def read_model(
         network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])
         config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
         pose = PoseNet(**meta["pose_config"]) if meta.get("pose_config") else None
-        names = [str(name) for name in meta["domains"]]
+        names = [check_name(name) for name in meta["domains"]]
+        for name in names:
+            check_inside(folder / "domains" / name, folder)
         parts = [("backbone.safetensors", network), *([("pose.safetensors", pose)] if pose else [])]
-        tensors = [stored_files.read_tensors(folder / file, sha256[file]) for file, _ in parts]
+        tensors = [stored_files.read_tensors(check_inside(folder / f, folder), sha256[f]) for f, _ in parts]
     for (file, part), state in zip(parts, tensors, strict=True):
         stored_files.load_state(part, state, folder / file)
     return network, config, pose, names
@@ -160,7 +179,8 @@ def load_model(kind: type["ProtoDepth"], source: str | Path, backbone: Backbone 
     model = kind(network, config, pose=pose)
     whole = fingerprint(model) if names else None  # once, not for every domain
     for name in names:
-        load_domain(model, folder / "domains" / name, backbone_sha256=whole)
+        if load_domain(model, folder / "domains" / name, backbone_sha256=whole) != name:
+            raise CheckpointError(f"{folder / 'domains' / name} holds a domain of another name: rename the folder")
     return model
 
 

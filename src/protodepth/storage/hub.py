@@ -1,5 +1,6 @@
 """Models on a hub: upload and download with huggingface_hub (an extra)."""
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,9 @@ def from_hub(repository: str, *, revision: str | None = None) -> "ProtoDepth":
         folder = library.snapshot_download(repository, revision=revision, allow_patterns=patterns)
     except (library.errors.HfHubHTTPError, library.errors.HFValidationError, OSError) as error:
         raise ProtoDepthError(f"cannot download {repository!r}: {_first_line(error)}") from error
-    return ProtoDepth.from_pretrained(folder)
+    with tempfile.TemporaryDirectory() as place:  # the cache is made of links, which a model folder may not have
+        shutil.copytree(folder, Path(place) / "model")
+        return ProtoDepth.from_pretrained(Path(place) / "model")
 
 
 def _first_line(error: BaseException) -> str:

@@ -36,7 +36,7 @@ from protodepth.report.run import table, write_run
 from protodepth.report.samples import Sample, add_predictions, collect
 from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_json
-from protodepth.storage.folders import resolve
+from protodepth.storage.folders import check_nothing_lost, resolve
 from protodepth.storage.history import History
 from protodepth.training import recipes
 from protodepth.training.fit import JsonLines, Log, Progress, Schedule, check_processes, fit, silent
@@ -338,6 +338,7 @@ def run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.devic
     reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(log_file(out))
     model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
     domains = open_domains(recipe)
+    check_nothing_lost(out / "model", {*model.domains, *(domain.name for domain in domains)})
     total = recipe.schedule.steps * build_method(name, model, recipe).trainings(len(domains) - 1)
     with reporter.bar(f"{name} on {recipe.name}", total) as advance:
         count = StepCount(advance)

@@ -45,6 +45,15 @@ def test_what_was_uploaded_comes_back_with_the_same_predictions(model: ProtoDept
     assert torch.equal(back.predict_batch(batch).depth, model.predict_batch(batch).depth)
 
 
+def test_a_cache_of_links_is_read(model: ProtoDepth, shelf, tmp_path: Path):
+    """The hub's library keeps files apart and makes a folder of links to them."""
+    hub.push_to_hub(model, "me/depth")
+    for number, file in enumerate(p for p in (tmp_path / "me" / "depth").rglob("*") if p.is_file()):
+        file.rename(tmp_path / f"blob{number}")
+        file.symlink_to(tmp_path / f"blob{number}")
+    assert hub.from_hub("me/depth").domains == model.domains
+
+
 def test_a_missing_repository_and_a_missing_library_are_one_line(shelf, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ProtoDepthError, match=r"^cannot download 'me/none': 404 Client Error$"):
         hub.from_hub("me/none")

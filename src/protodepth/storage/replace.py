@@ -1,0 +1,167 @@
+"""Replacing a folder that this program wrote, all or nothing, and keeping what is not ours in it.
+
+What is ours is what the folder's own description lists: ``config.json`` of a model, ``meta.json`` of a domain.
+Every other file stays.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from protodepth.errors import CheckpointError
+from protodepth.storage.files import sync_folder
+from protodepth.storage.paths import is_name, is_outside
+
+DESCRIPTIONS = {"model": "config.json", "domain": "meta.json"}
+TENSORS = {
+    "model": ("backbone.safetensors", "pose.safetensors"),
+    "domain": ("weights.safetensors", "statistics.safetensors"),
+}
+CARD, OUR_CARD = "README.md", b"---\nlibrary_name: protodepth"
+
+
+def described(folder: Path, kind: str) -> dict[str, Any] | None:
+    """The description of a folder of this kind that this program wrote; None if it is anything else."""
+    try:
+        meta = json.loads((folder / DESCRIPTIONS[kind]).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # a disk that fails is another matter
+        return None
+    return meta if isinstance(meta, dict) and meta.get("kind") == kind else None
+
+
+def ours(folder: Path, kind: str) -> set[Path]:
+    """The files of a folder that its description lists, relative to it."""
+    meta = described(folder, kind)
+    if meta is None:
+        return set()
+    listed = meta["sha256"] if isinstance(meta.get("sha256"), dict) else {}
+    found = {Path(DESCRIPTIONS[kind])} | {Path(name) for name in TENSORS[kind] if name in listed}
+    if kind == "model":
+        found |= {Path(CARD)} if is_our_card(folder / CARD, listed.get(CARD)) else set()
+        for name in domain_names(meta):
+            place = Path("domains") / name
+            if not is_outside(folder / place, folder):
+                found |= {place / file for file in ours(folder / place, "domain")}
+    return found
+
+
+def domain_names(meta: dict[str, Any]) -> list[str]:
+    """The domains that a model's description lists, without what can be no name."""
+    listed = meta.get("domains")
+    return [name for name in listed if is_name(name)] if isinstance(listed, list) else []
+
+
+def is_our_card(file: Path, sha256: object) -> bool:
+    """Whether a card is as it was written; one that somebody edited is theirs.
+
+    Folders of earlier versions state no checksum for it.
+    """
+    try:
+        data = file.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        return False
+    return hashlib.sha256(data).hexdigest() == sha256 if isinstance(sha256, str) else data.startswith(OUR_CARD)
+
+
+def card_is_edited(folder: Path) -> bool:
+    return (folder / CARD).exists() and Path(CARD) not in ours(folder, "model")
+
+
+def others(folder: Path, kind: str) -> list[Path]:
+    """What stands in a folder and is not ours, relative to it: files, links, and folders without anything in them."""
+    mine, found = ours(folder, kind), []
+    for place, folders, names in os.walk(folder):
+        here = Path(place).relative_to(folder)
+        links = [name for name in folders if (folder / here / name).is_symlink()]
+        found += [here / name for name in (*names, *links) if here / name not in mine]
+        found += [here] if not names and not folders and here.parts and here != Path("domains") else []
+    return sorted(found)
+
+
+def check_replaceable(target: Path, kind: str = "model") -> None:
+    """Refuse a target that this program did not write as the same kind of folder."""
+    found = sorted(p.name for p in target.iterdir()) if target.is_dir() else [target.name] if target.exists() else []
+    if found and not described(target, kind):
+        raise CheckpointError(
+            f"{target} exists and is not a protodepth folder with a {kind} (it has {found[0]!r}): give another name, "
+            "nothing was overwritten"
+        )
+
+
+def check_room(target: Path, name: str) -> None:
+    """Refuse a name whose files would meet files of somebody else in a model's folder; better before a training."""
+    there = {Path("domains") / name / file for file in (DESCRIPTIONS["domain"], *TENSORS["domain"])}
+    met = sorted(there & set(others(target, "model"))) if target.is_dir() else []
+    if met:
+        raise CheckpointError(f"{target / met[0]} is not of this model and would be overwritten: move it away first")
+
+
+def keep_others(target: Path, fresh: Path, kind: str) -> None:
+    """Take what is not ours over into the new folder.  A link costs no space and no time."""
+    for path in others(target, kind):
+        source, copy = target / path, fresh / path
+        if (copy.exists() or copy.is_symlink()) and not (copy.is_dir() and source.is_dir()):
+            raise CheckpointError(f"{source} is not of this program and would be overwritten: move it away first")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            copy.symlink_to(source.readlink())
+        elif source.is_dir():
+            copy.mkdir(exist_ok=True)
+        else:
+            try:
+                os.link(source, copy)
+            except OSError:  # a file system without hard links
+                shutil.copy2(source, copy)
+
+
+def leftovers(target: Path) -> list[Path]:
+    """What a killed program left beside a folder: ``.old`` was moved aside, ``.tmp`` is half written."""
+    if not target.parent.is_dir():
+        return []
+    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(old|tmp)")
+    return sorted(p for p in target.parent.iterdir() if name.fullmatch(p.name) and not p.is_symlink())
+
+
+def recover(target: Path) -> None:
+    """Put back a folder that was moved aside by a program that was killed before the new one took its place."""
+    for path in leftovers(target) if not target.exists() else ():
+        if path.suffix == ".old":
+            path.rename(target)
+            return
+
+
+@contextmanager
+def replacing_folder(target: Path, kind: str) -> Iterator[Path]:
+    """Build a folder under a temporary name; it takes the target's place only when complete.
+
+    A failure at any point leaves the old folder in place;
+    after a kill between the two renames ``recover`` puts it back.
+    """
+    target = target.resolve()
+    recover(target)
+    check_replaceable(target, kind)
+    for path in leftovers(target):
+        shutil.rmtree(path, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tag = uuid.uuid4().hex[:8]
+    fresh, old = target.with_name(f".{target.name}.{tag}.tmp"), target.with_name(f".{target.name}.{tag}.old")
+    try:
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            keep_others(target, fresh, kind)
+            target.rename(old)
+        fresh.rename(target)
+        sync_folder(target.parent)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
