@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from helpers.canvas import PIXELS
 from protodepth.app import answers
 from protodepth.app.server import running
 from protodepth.backbones.lite import Lite
@@ -28,15 +29,6 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 pytestmark = pytest.mark.browser
 WAIT = 120_000  # milliseconds; a busy machine takes its time
-PIXELS = """canvas => {
-  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  let sum = 0; const colours = new Set();
-  for (let i = 0; i < data.length; i += 4) {
-    const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2];
-    colours.add(c); sum = (sum * 31 + c) % 1000000007;
-  }
-  return [sum, colours.size];
-}"""
 
 
 @dataclass

@@ -6,20 +6,11 @@ from pathlib import Path
 import pytest
 
 from helpers import report_fakes as fakes
+from helpers.canvas import PIXELS
 from protodepth.report import run
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
-PIXELS = """id => {
-  const canvas = document.getElementById(id);
-  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  let sum = 0; const colours = new Set();
-  for (let i = 0; i < data.length; i += 4) {
-    const c = data[i] << 16 | data[i + 1] << 8 | data[i + 2];
-    colours.add(c); sum = (sum * 31 + c) % 1000000007;
-  }
-  return [sum, colours.size];
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +37,7 @@ class Visit:
 
     def pixels(self, name: str = "canvas-right") -> tuple[int, int]:
         self.settle()
-        checksum, colours = self.page.evaluate(PIXELS, name)
+        checksum, colours = self.page.locator(f"#{name}").evaluate(PIXELS)
         return checksum, colours
 
 
@@ -171,11 +162,11 @@ def test_two_fingers_zoom_on_a_touch_screen(browser, path: Path):
     box = page.locator("#canvas-left").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     touch = context.new_cdp_session(page)
-    before = page.evaluate(PIXELS, "canvas-left")
+    before = page.locator("#canvas-left").evaluate(PIXELS)
     for kind, gap in (("touchStart", 20), ("touchMove", 60), ("touchMove", 90)):
         points = [{"x": x - gap, "y": y, "id": 1}, {"x": x + gap, "y": y, "id": 2}]
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert page.evaluate(PIXELS, "canvas-left") != before
+    assert page.locator("#canvas-left").evaluate(PIXELS) != before
     context.close()

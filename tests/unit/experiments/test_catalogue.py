@@ -2,13 +2,12 @@
 
 import pytest
 
-from helpers.bench_cells import TINY, _plain, change, document, row_cell
+from helpers.bench_cells import TINY, _plain, change
 from protodepth.errors import ConfigError, UnknownNameError
 from protodepth.experiments import (
     bench,
     catalogue,
     paper,
-    scores,
 )
 from protodepth.experiments.planning import Options
 
@@ -98,17 +97,3 @@ def test_l2p_on_a_convolutional_network_is_refused_before_anything_runs(tmp_path
     with pytest.raises(ConfigError, match="uformer"):
         bench.bench(["indoor"], tmp_path / "out", change(backbones=("lite",), methods=("finetune", "l2p")))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def rows() -> list[scores.Group]:
-    """Two seeds.  Baseline: D_1 10 -> 15 and 10 -> 13, D_2 8 and 6; ours: 10, 10 and 6, 6;
-    without the name 10 -> 11.
-    """
-    finished = [
-        (row_cell("finetune", 0), document("finetune", [[10, 99], [15, 8]])),
-        (row_cell("finetune", 1), document("finetune", [[10, 99], [13, 6]])),
-        (row_cell("protodepth", 0), document("protodepth", [[10, 99], [10, 6]], [[10, 99], [11, 6]])),
-        (row_cell("protodepth", 1), document("protodepth", [[10, 99], [10, 6]], [[10, 99], [11, 6]])),
-    ]
-    return scores.groups(finished)

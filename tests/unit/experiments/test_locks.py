@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from protodepth.errors import CheckpointError, DataError
+from protodepth.errors import CheckpointError
 from protodepth.experiments import (
-    bench,
     locks,
 )
 
@@ -100,18 +99,3 @@ def test_of_three_processes_only_one_at_a_time_holds_a_lock(tmp_path):
     spans = sorted((int(begun), int(ended)) for begun, ended in texts)
     assert len(spans) > 5
     assert all(ended <= begun for (_, ended), (begun, _) in pairwise(spans))
-
-
-@pytest.fixture
-def worker(monkeypatch):
-    done: list[str] = []
-
-    def run(job):
-        name = job.cell.label["name"]
-        done.append(name)
-        if job.cell.settings.get("fails"):
-            raise DataError(f"{name} is broken")
-        return {"name": name}
-
-    monkeypatch.setitem(bench.WORKERS, "errors", run)
-    return done

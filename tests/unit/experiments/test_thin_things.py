@@ -1,27 +1,10 @@
 """Windows on thin things, and errors by distance."""
 
 import numpy as np
-import pytest
 
-from helpers.bench_cells import document, row_cell
 from protodepth.experiments import (
-    scores,
     thin_things,
 )
-
-
-@pytest.fixture
-def rows() -> list[scores.Group]:
-    """Two seeds.  Baseline: D_1 10 -> 15 and 10 -> 13, D_2 8 and 6; ours: 10, 10 and 6, 6;
-    without the name 10 -> 11.
-    """
-    finished = [
-        (row_cell("finetune", 0), document("finetune", [[10, 99], [15, 8]])),
-        (row_cell("finetune", 1), document("finetune", [[10, 99], [13, 6]])),
-        (row_cell("protodepth", 0), document("protodepth", [[10, 99], [10, 6]], [[10, 99], [11, 6]])),
-        (row_cell("protodepth", 1), document("protodepth", [[10, 99], [10, 6]], [[10, 99], [11, 6]])),
-    ]
-    return scores.groups(finished)
 
 
 def street() -> np.ndarray:
