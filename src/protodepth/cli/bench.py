@@ -123,6 +123,59 @@ class Bench:
         )
 
 
+@dataclass(frozen=True)
+class BenchReal:
+    """Any recordings through patterns of points: interpolation, networks, the same after adapting, and ProtoDepth-A.
+
+    Errors are over pixels without an input point, and as ratios to the best of nearest, linear and morphological
+    interpolation.  Each recording is split into blocks of time; adapting never sees the test block.  Writes
+    report.html, report.md and results.json; interrupted, it goes on with the same command.
+    """
+
+    data: tyro.conf.Positional[tuple[str, ...]]
+    """Folders of recordings (FOLDER?depth_unit=mm), or other data arguments."""
+    out: Path = Path("bench-real")
+    """Folder for the cells and the report."""
+    model: tuple[str, ...] = ("any-sensor",)
+    """Models: bundled names or folders."""
+    patterns: tuple[str, ...] = ("500", "1500", "5%", "corners", "lidar", "holes")
+    """Also: 100 clustered tof tenth, all, or any sampler such as harris:800.  Those that do not fit are left out."""
+    split: Literal["train", "val", "test"] = "val"
+    """The block to measure on: val while something is still chosen, test for the final table alone."""
+    frames: int = 8
+    """Frames of each recording, evenly spaced over the block."""
+    seed: int = 0
+    """Draws the points, with the frame's name."""
+    adapt: bool = True
+    """Also adapt every model to every recording, and measure ProtoDepth-A over all of them."""
+    minutes: float | None = None
+    """Minutes for each adaptation (default: adapt's own)."""
+    device: str | None = None
+    """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+
+    def run(self) -> None:
+        from protodepth import distributed
+        from protodepth.experiments.real import RealOptions, bench_real
+        from protodepth.progress import Reporter
+        from protodepth.training.runs import command_line
+
+        distributed.alone("bench real")
+        options = RealOptions(
+            data=self.data,
+            models=words(self.model),
+            patterns=words(self.patterns),
+            split=self.split,
+            frames=self.frames,
+            seed=self.seed,
+            adapt=self.adapt,
+            minutes=self.minutes,
+        )
+        device = distributed.device(self.device)
+        paths = bench_real(options, self.out, reporter=Reporter(), command=command_line(), device=device)
+        print_findings(paths[2])
+        print(f"wrote {', '.join(str(p) for p in paths)}")
+
+
 def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
     from protodepth.errors import ConfigError
 

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("protodepth.cli.train", "Train", "run a recipe: a base network, or a method on a sequence"),
     "evaluate": ("protodepth.cli.evaluate", "Evaluate", "errors of a model on data with ground truth"),
     "bench": ("protodepth.cli.bench", "Bench", "the paper's tables and figures by name"),
+    "bench real": ("protodepth.cli.bench", "BenchReal", "your recordings: interpolation, a base, after adapting"),
     "tune": ("protodepth.cli.tune", "Tune", "choose hyper-parameters on val frames, equal trials for each method"),
     "report": ("protodepth.cli.report", "MakeReport", "one page from the results of runs"),
     "convert": ("protodepth.cli.convert", "Convert", "an official checkpoint becomes a model folder"),

@@ -3,7 +3,7 @@ refused where the folder belongs to something else.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "descriptors": run_descriptors,
     "pictures": run_pictures,
 }
+Workers = Mapping[str, Callable[[Job], dict[str, Any]]]
 PAUSE = 3.0  # seconds between looks at cells that other processes work on
 
 
@@ -132,7 +133,9 @@ def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: 
     claims.check_same(path.parent.parent.parent, experiment.name, files.read_json(path), wanted)
 
 
-def work(cells: Sequence[Cell], store: Store, reporter: Reporter, *, pause: float = PAUSE) -> dict[str, str]:
+def work(
+    cells: Sequence[Cell], store: Store, reporter: Reporter, *, workers: Workers = WORKERS, pause: float = PAUSE
+) -> dict[str, str]:
     """Run every cell that is not done, needs first; returns what failed by title."""
     failed: dict[str, str] = {}
     lost: set[str] = set()  # keys of cells that failed, or need one that did
@@ -149,7 +152,7 @@ def work(cells: Sequence[Cell], store: Store, reporter: Reporter, *, pause: floa
             elif all(store.done(need) for need in cell.needs):
                 done = sum(store.done(c) for c in cells)
                 try:
-                    progress |= attempt(cell, store, reporter, f"[{done + 1}/{len(cells)}]")
+                    progress |= attempt(cell, store, reporter, f"[{done + 1}/{len(cells)}]", workers)
                 except ProtoDepthError as error:
                     lost.add(cell.key)
                     failed[cell.title], progress = str(error), True
@@ -158,14 +161,14 @@ def work(cells: Sequence[Cell], store: Store, reporter: Reporter, *, pause: floa
             time.sleep(pause)
 
 
-def attempt(cell: Cell, store: Store, reporter: Reporter, count: str) -> bool:
+def attempt(cell: Cell, store: Store, reporter: Reporter, count: str, workers: Workers = WORKERS) -> bool:
     """Run a cell unless another process holds it or has just finished it; whether it was run."""
     with holding(store.lock_path(cell)) as lock:
         if lock is None or store.done(cell):
             return False
         reporter.line(f"{count} {cell.kind} {cell.title}")
         started = time.monotonic()
-        result = WORKERS[cell.kind](Job(cell, store, lock, reporter))
+        result = workers[cell.kind](Job(cell, store, lock, reporter))
         lock.check()
         store.write(cell, result, wall_seconds=round(time.monotonic() - started, 1), versions=made_with())
     return True

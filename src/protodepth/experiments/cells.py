@@ -17,7 +17,19 @@ from protodepth.errors import CheckpointError
 from protodepth.report.results import plain
 from protodepth.storage import files
 
-Kind = Literal["base", "sequence", "timing", "errors", "unseen", "outside", "descriptors", "pictures"]
+Kind = Literal[
+    "base",
+    "sequence",
+    "timing",
+    "errors",
+    "unseen",
+    "outside",
+    "descriptors",
+    "pictures",
+    "real",
+    "adapted",
+    "choice",
+]
 
 
 def digest(value: Any) -> str:

@@ -11,12 +11,13 @@ from protodepth.metrics import depth_errors
 from protodepth.report import pictures as picture_files
 from protodepth.report.gallery import DEPTH_MAP, ERROR_MAP, span
 from protodepth.report.samples import Sample
+from protodepth.types import Float
 
 GAP, TEXT = 6, 18
 
 
-def montage(sample: Sample, box: Sequence[int]) -> bytes:
-    """PNG.  Image and sparse points; ground truth and the colours; then a row for each prediction."""
+def montage(sample: Sample, box: Sequence[int]) -> Float[np.ndarray, "H W 3"]:
+    """uint8.  Image and sparse points; ground truth and the colours; then a row for each prediction."""
     colours = span([sample])
     top, bottom, left, right = box
     height, width = sample.image.shape[:2]
@@ -84,7 +85,7 @@ def _cut_like(points: Pillow.Image, box: Sequence[int], factor: int, like: Pillo
     return points.crop((left, top, right, bottom)).resize(like.size, Pillow.Resampling.NEAREST)
 
 
-def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]]) -> bytes:
+def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]]) -> np.ndarray:
     font = ImageFont.load_default(13)
     width = max(sum(p.width + GAP for p in pictures) for _, pictures in rows) + GAP
     height = sum(max(p.height for p in pictures) + TEXT + GAP for _, pictures in rows) + GAP
@@ -97,4 +98,4 @@ def _stack(rows: Sequence[tuple[str, list[Pillow.Image]]]) -> bytes:
             canvas.paste(picture, (x, y + TEXT))
             x += picture.width + GAP
         y += max(p.height for p in pictures) + TEXT + GAP
-    return picture_files.png(np.asarray(canvas))
+    return np.asarray(canvas)

@@ -21,7 +21,7 @@ from protodepth.methods.base import Method
 from protodepth.report.bench_page import Figure
 from protodepth.report.charts import METHOD_COLOURS, OTHER_METHOD, line_chart
 from protodepth.report.charts import Line as Curve
-from protodepth.report.pictures import absolute_error
+from protodepth.report.pictures import absolute_error, png
 from protodepth.report.results import display_name
 from protodepth.report.samples import add_predictions, load_samples, sample_of, save_samples
 from protodepth.report.tables import Column, Line, Table, Value
@@ -118,7 +118,7 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
                 f"{r['old']} after learning {r['new']}, {network_name(cell.label['backbone'])}, "
                 f"frame {sample.name}: depth, error, and both in a window on the most prominent thin thing"
             )
-            figures.append(Figure(f"{name}-{n}", title, png=montage(sample, box)))
+            figures.append(Figure(f"{name}-{n}", title, png=png(montage(sample, box))))
         curves = [
             Curve(
                 label,

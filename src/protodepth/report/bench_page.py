@@ -1,6 +1,6 @@
 """The report of a bench: one HTML file, the same as Markdown and as JSON, and the figures as files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib import resources
@@ -30,12 +30,13 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture: SVG text or PNG bytes."""
+    """A picture: SVG text, PNG or JPEG bytes."""
 
     name: str
     title: str
     svg: str = ""
     png: bytes = b""
+    jpeg: bytes = b""  # in place of png: photographs take a tenth of the space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,17 @@ class Section:
     seconds: float = 0.0
 
 
-def markdown(sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> str:
-    lines = [f"# {title}", "", "Mean ± standard deviation over seeds; in brackets what the paper prints.", ""]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What stands around the tables: title, a sentence for all of them, what the numbers mean (None: as in a run)."""
+
+    title: str = TITLE
+    intro: str = "Mean ± standard deviation over seeds; in brackets what the paper prints."
+    meanings: Mapping[str, str] | None = None
+
+
+def markdown(sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> str:
+    lines = [f"# {words.title}", "", words.intro, ""]
     for s in sections:
         lines += [f"## {s.title}", "", s.about, ""]
         lines += [f"- {text}" for text in (*s.findings, *s.missing)] + [""]
@@ -66,10 +76,10 @@ def markdown(sections: Sequence[Section], about: dict[str, Any], title: str = TI
 
 
 def _file(figure: Figure) -> str:
-    return figure.name + (".svg" if figure.svg else ".png")
+    return figure.name + (".svg" if figure.svg else ".jpg" if figure.jpeg else ".png")
 
 
-def html(sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> str:
+def html(sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> str:
     """One self-contained page, in the clothes of the run report."""
     assets = resources.files("protodepth.report") / "assets"
     facts = "".join(
@@ -80,15 +90,23 @@ def html(sections: Sequence[Section], about: dict[str, Any], title: str = TITLE)
         for s in sections
     )
     fill = {
-        "title": escape(title),
+        "title": escape(words.title),
         "style": (assets / "report.css").read_text(encoding="utf-8") + STYLE,
         "script": (assets / "report.js").read_text(encoding="utf-8"),
         "body": "".join(_section(s) for s in sections),
         "clouds": "",
+        "meanings": meanings(words.meanings),
         "data": script_json(cloud_data([])),
         "facts": f"<table class='facts'><tbody>{facts}</tbody></table>",
     }
     return Template((assets / "report.html").read_text(encoding="utf-8")).substitute(fill)
+
+
+def meanings(words: Mapping[str, str] | None = None) -> str:
+    """The list under "What the numbers mean"; None: that of a sequence's scores."""
+    if words is None:  # the file of the run report
+        return (resources.files("protodepth.report") / "assets" / "meanings.html").read_text(encoding="utf-8")
+    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in words.items())
 
 
 def _section(s: Section) -> str:
@@ -96,20 +114,21 @@ def _section(s: Section) -> str:
     body = f"<p>{escape(s.about)}</p>" + (f"<ul>{items}</ul>" if items else "")
     body += "".join(tables.html(t) for t in s.tables)
     for f in s.figures:
-        inner = f.svg or f'<img src="{uri(f.png)}" alt="{escape(f.title)}">'
+        source = uri(f.jpeg, "jpeg") if f.jpeg else uri(f.png)
+        inner = f.svg or f'<img src="{source}" alt="{escape(f.title)}">'
         body += f'<figure class="picture">{inner}<figcaption>{escape(f.title)}</figcaption></figure>'
     return f'<section id="{escape(s.name)}"><h2>{escape(s.title)}</h2>{body}</section>'
 
 
-def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], title: str = TITLE) -> list[Path]:
+def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> list[Path]:
     """report.html, report.md, results.json and figures/ into the folder; returns the three paths."""
     for s in sections:
         for f in s.figures:
-            files.write_bytes(folder / "figures" / s.name / _file(f), f.svg.encode() if f.svg else f.png)
+            files.write_bytes(folder / "figures" / s.name / _file(f), f.svg.encode() or f.jpeg or f.png)
     document = {"about": about, "experiments": {s.name: _json(s) for s in sections}}
     paths = [folder / name for name in ("report.html", "report.md", "results.json")]
-    files.write_bytes(paths[0], html(sections, about, title).encode())
-    files.write_bytes(paths[1], markdown(sections, about, title).encode())
+    files.write_bytes(paths[0], html(sections, about, words).encode())
+    files.write_bytes(paths[1], markdown(sections, about, words).encode())
     files.write_json(paths[2], plain(document))
     return paths
 

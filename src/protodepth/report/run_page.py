@@ -54,6 +54,7 @@ def page(parts: Sequence[Part], title: str) -> str:
         "body": "".join(_part(part, n, len(parts) > 1, largest_side(samples)) for n, part in enumerate(parts)),
         "clouds": _clouds(samples),
         "data": script_json(cloud_data(samples)),
+        "meanings": (assets / "meanings.html").read_text(encoding="utf-8"),
         "facts": "".join(_facts(part) for part in parts),
     }
     return Template((assets / "report.html").read_text(encoding="utf-8")).substitute(fill)
