@@ -60,9 +60,10 @@ class Material:
 class Solid:
     shape: Shape
     centre: Vector
-    half: Vector  # half sizes; a cylinder or ball takes its radius from the first
+    half: Vector  # half sizes; a cylinder takes its radius from the first, a ball with three sizes is an ellipsoid
     material: Material
     yaw: float = 0.0  # radians about y
+    tilt: tuple[float, float] = (0.0, 0.0)  # radians about x and z, before the yaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,21 @@ class Scene:
         return np.stack([np.cos(yaw), np.sin(yaw)], -1)
 
     @cached_property
+    def tilted(self) -> bool:
+        """Whether any solid leans: upright ones need two numbers where these need nine."""
+        return any(any(s.tilt) for s in self.solids)
+
+    @cached_property
+    def rotations(self) -> Float[Array, "n 3 3"]:
+        """Solid to world: about z, then x, then y."""
+        return np.array([_rotation(s.yaw, *s.tilt) for s in self.solids])
+
+    @cached_property
     def corners(self) -> Float[Array, "n 8 3"]:
         """Corners of the bounding boxes; bits 4, 2, 1 of the number are the signs along x, y, z."""
         signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)], np.float64)
+        if self.tilted:
+            return np.einsum("nij,nkj->nki", self.rotations, signs[None] * self.halves[:, None]) + self.centres[:, None]
         x, y, z = np.moveaxis(signs[None] * self.halves[:, None], -1, 0)
         cos, sin = self.turns[:, :1], self.turns[:, 1:]
         return np.stack([cos * x + sin * z, y, cos * z - sin * x], -1) + self.centres[:, None]
@@ -180,6 +193,14 @@ class Camera:
         return np.where(endless, np.array([0, len(y), 0, len(x)]), window)
 
 
+def _rotation(yaw: float, pitch: float, roll: float) -> Array:
+    (cy, cp, cr), (sy, sp, sr) = np.cos((yaw, pitch, roll)), np.sin((yaw, pitch, roll))
+    turn = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    nod = np.array([[1, 0, 0], [0, cp, sp], [0, -sp, cp]])
+    lean = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
+    return turn @ nod @ lean
+
+
 def _clipped(corners: Float[Array, "n 8 3"]) -> tuple[Float[Array, "n 20 3"], Array]:
     """Corners of boxes in the camera's frame and their edges' cuts with z = NEAR,
     and which of these 20 are in front.
@@ -225,6 +246,8 @@ def _round(origin: Array, direction: Array, axes: Sequence[int], radius: float) 
 
 def _interval(shape: int, origin: Array, direction: Array, inverse: Array | None, half: Array) -> tuple[Array, Array]:
     """The part of each ray inside a convex solid, in the solid's own frame."""
+    if shape == Shape.BALL and (half != half[0]).any():
+        return _round(origin / half, direction / half.astype(direction.dtype)[:, None, None], (0, 1, 2), 1.0)
     if shape == Shape.BALL:
         return _round(origin, direction, (0, 1, 2), half[0])
     axes = (1,) if shape == Shape.CYLINDER else (0, 1, 2)
@@ -263,7 +286,11 @@ def _first(scene: Scene, n: int, shape: int, origin: Array, direction: Array, in
         return np.where((t > NEAR) & (t < FAR), t, np.inf)
     slopes: Array | None = inverse
     cos, sin = (float(v) for v in scene.turns[n])
-    if sin != 0 and shape in (Shape.BOX, Shape.ROOM):
+    if any(scene.solids[n].tilt):
+        back = scene.rotations[n].T
+        offset, slopes = back @ offset, None
+        direction = np.tensordot(back.astype(direction.dtype), direction, 1)
+    elif sin != 0 and shape in (Shape.BOX, Shape.ROOM):
         offset = np.array([cos * offset[0] - sin * offset[2], offset[1], sin * offset[0] + cos * offset[2]])
         x, y, z = direction
         direction, slopes = np.stack([cos * x - sin * z, y, sin * x + cos * z]), None

@@ -116,7 +116,11 @@ def _surface(scene: Scene, n: Array, point: Float[Array, "3 k"]) -> tuple[Array,
     cx, cy, cz, hx, hy, hz, cos, sin = (np.take(row, n) for row in scene.geometry)
     shape = np.take(scene.shapes, n)
     x, y, z = point[0] - cx, point[1] - cy, point[2] - cz
-    x, z = cos * x - sin * z, sin * x + cos * z
+    if scene.tilted:
+        turn = scene.rotations.astype(np.float32)[n]
+        x, y, z = np.einsum("kij,ik->jk", turn, np.stack([x, y, z]))
+    else:
+        x, z = cos * x - sin * z, sin * x + cos * z
     qx, qy, qz = np.abs(x / hx), np.abs(y / hy), np.abs(z / hz)
     level = ((qy >= qx) & (qy >= qz)) | (shape == PLANE)
     across = ~level & (qx >= qz)
@@ -129,6 +133,12 @@ def _surface(scene: Scene, n: Array, point: Float[Array, "3 k"]) -> tuple[Array,
         ny[curved] = ball * y[curved] / radius
         u[curved] = np.arctan2(nx[curved], -nz[curved]) * radius
         v[curved] = y[curved]
+        egg = curved[ball & ((hx[curved] != hy[curved]) | (hx[curved] != hz[curved]))]
+        if len(egg):
+            outward = np.stack([x[egg] / hx[egg] ** 2, y[egg] / hy[egg] ** 2, z[egg] / hz[egg] ** 2])
+            nx[egg], ny[egg], nz[egg] = outward / np.sqrt(_dot(outward, outward))
+    if scene.tilted:
+        return np.einsum("kij,jk->ik", turn, np.stack([nx, ny, nz])), u, v
     return np.stack([cos * nx + sin * nz, ny, cos * nz - sin * nx]), u, v
 
 

@@ -1,0 +1,351 @@
+r"""`scalefree`: a small network for any depth sensor.  Depth times s in, depth times s out.
+
+Nothing here knows a metre.  Depth enters as :math:`v = \log(z / c)` with c the geometric mean of the points, the network sees v only relative to what
+the points around a pixel say (their local planes, mean M and spread S), and it answers in the same unit:
+
+    first guess   d = softmax gate . (sharp plane, mean, smooth plane, plane of inverse depth) + S * residual
+    propagation   three times: measured points are put in, then d = softmax(3 x 3) . d around each pixel, dilated by 4, 2, 1
+    full size     each pixel takes a convex mix of the 3 x 3 cells around it, each continued along its slope
+    depth         c * exp(d); exactly z at points unless a point is judged an outlier
+
+The planes are moving least squares: moments 1, x, y, xx, xy, yy, v, xv, yv, ... of the points are spread by a pull-push pyramid, and a 2 x 2 system is
+solved at each cell.  Where the points say nothing else, that is the answer.  All of it works on cells of 2 x 2 pixels.
+"""
+
+from itertools import pairwise
+from math import comb
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from protodepth.backbones.base import Backbone, backbones
+from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Modality
+
+SHARP, SMOOTH = 0.05, 0.35  # how little a cell of twice the size counts
+RIDGE = (0.01, 0.05)  # of the sharp and the smooth plane, as a share of the points' variance
+LEAST_SPREAD = 0.02  # of log depth: two per cent
+REACH = 4.0  # a plane stays within so many spreads of the local mean
+DILATIONS = (4, 2, 1)
+LEAST_VARIANCE = 0.25  # of the points around a cell, in cells: a quarter is one pixel
+FEATURES = 18  # what the depth encoder is told of a cell
+
+
+# Powers of x and y, and of what they are multiplied with: nothing, v, v squared or the inverse depth q = exp(-v).
+MOMENTS = (
+    ("", 0, 0), ("", 1, 0), ("", 0, 1), ("", 2, 0), ("", 1, 1), ("", 0, 2),
+    ("v", 0, 0), ("v", 1, 0), ("v", 0, 1), ("vv", 0, 0), ("q", 0, 0), ("q", 1, 0), ("q", 0, 1),
+)  # fmt: skip
+
+
+class Planes(NamedTuple):
+    """What the points say at each cell, in log depth relative to the image's mean; slopes per cell.
+
+    The four guesses: a sharp plane of log depth, the local mean, smooth planes of log depth and of inverse depth (a flat
+    wall or floor is linear in inverse depth).
+    """
+
+    guesses: Float[Tensor, "b 4 h w"]
+    slopes_x: Float[Tensor, "b 4 h w"]
+    slopes_y: Float[Tensor, "b 4 h w"]
+    mean: Tensor
+    spread: Tensor
+    weight: Float[Tensor, "b 2 h w"]  # how much the points nearby count, sharp and smooth
+    reach: Tensor  # squared distance of the cell from the centre of its points, in their own variance
+
+
+def moved(x: float, y: float, scale: float) -> Float[Tensor, "m m"]:
+    r"""The matrix that turns moments :math:`\sum x^i y^j v` about one origin into those about (x, y), then in units of ``scale``.
+
+    >>> m = torch.tensor([1.0, 3, 4, 9, 12, 16, 2, 6, 8, 4, 0, 0, 0])  # one point at (3, 4) with v = 2
+    >>> (moved(1.0, 1.0, 1.0) @ m).tolist()[:6]
+    [1.0, 2.0, 3.0, 4.0, 6.0, 9.0]
+    """
+    matrix = torch.zeros(len(MOMENTS), len(MOMENTS))
+    for row, (of, i, j) in enumerate(MOMENTS):
+        for a in range(i + 1):
+            for b in range(j + 1):
+                share = comb(i, a) * comb(j, b) * (-x) ** (i - a) * (-y) ** (j - b)
+                matrix[row, MOMENTS.index((of, a, b))] = share / scale ** (i + j)
+    return matrix
+
+
+def pyramid() -> tuple[Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
+    """Weights of a convolution that averages the moments of 2 x 2 cells, and of a transposed one that spreads them bilinearly.
+
+    Each cell's moments are about its own centre, in cells: sums about one origin for all would lose the digits that planes are made of.
+    """
+    pull = torch.stack([torch.stack([moved(0.5 - j, 0.5 - i, 2.0) / 4 for j in (0, 1)], -1) for i in (0, 1)], -2)
+    share = (0.25, 0.75, 0.75, 0.25)
+    push = [[share[i] * share[j] * moved(j - 1.5, i - 1.5, 1.0) for j in range(4)] for i in range(4)]
+    double = torch.diag(torch.tensor([2.0 ** (i + j) for _, i, j in MOMENTS]))
+    return pull, torch.stack([torch.stack([(m @ double).mT for m in row], -1) for row in push], -2)
+
+
+def pull_push(total: Float[Tensor, "b m h w"], pull: Tensor, push: Tensor, falloffs: tuple[float, ...]) -> list[Tensor]:
+    """Moments of the points around every cell: those of growing cells added up, the next coarser counting ``falloff`` of a finer."""
+    levels = [total]
+    while max(levels[-1].shape[-2:]) > 1:
+        height, width = levels[-1].shape[-2:]
+        levels.append(F.conv2d(F.pad(levels[-1], [0, width % 2, 0, height % 2]), pull, stride=2))
+    spread = []
+    for falloff in falloffs:
+        around = levels[-1]
+        for finer in reversed(levels[:-1]):
+            up = F.conv_transpose2d(around, push * falloff, stride=2, padding=1)
+            around = finer + up[..., : finer.shape[-2], : finer.shape[-1]]
+        spread.append(around)
+    return spread
+
+
+class Fit(NamedTuple):
+    """Weighted means and variances of the points' places around each cell, ready for a linear fit of any value."""
+
+    weight: Tensor
+    place: Float[Tensor, "b 2 h w"]
+    variance: Tensor  # of x and y together
+    inverse: tuple[Tensor, Tensor, Tensor]  # of the 2 x 2 covariance with its ridge: xx, xy, yy
+
+    def plane(self, value: Float[Tensor, "b 3 h w"]) -> tuple[Tensor, Tensor]:
+        """(the value at the cell, its slopes) of the least-squares plane; ``value`` is its moments 1, x, y."""
+        mean, xv, yv = (value / self.weight).split(1, 1)
+        x, y = self.place.split(1, 1)
+        cx, cy = xv - x * mean, yv - y * mean
+        xx, xy, yy = self.inverse
+        slopes = torch.cat([xx * cx + xy * cy, xy * cx + yy * cy], 1)
+        return mean - (slopes * self.place).sum(1, keepdim=True), slopes
+
+
+def places(u: Float[Tensor, "b m h w"], ridge: float) -> Fit:
+    weight = u[:, :1].clamp(min=1e-30)
+    x, y, xx, xy, yy = (u[:, 1:6] / weight).split(1, 1)
+    vx, vy, c = (xx - x * x).clamp(min=0), (yy - y * y).clamp(min=0), xy - x * y
+    extra = ridge * (vx + vy) + LEAST_VARIANCE
+    a, b = vx + extra, vy + extra
+    determinant = a * b - c * c
+    return Fit(weight, torch.cat([x, y], 1), vx + vy, (b / determinant, -c / determinant, a / determinant))
+
+
+def local_planes(values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h w"], pull: Tensor, push: Tensor) -> Planes:
+    """Planes at cells of 2 x 2 pixels, from the log depth of their pixels and where there are points."""
+    v, q = values * points, (-values).exp() * points
+    x, y = (v.new_tensor(c).view(1, 4, 1, 1) for c in ((-0.25, 0.25, -0.25, 0.25), (-0.25, -0.25, 0.25, 0.25)))
+    of = {"": points, "v": v, "vv": v * values, "q": q}
+    total = torch.cat([(of[name] * x**i * y**j).sum(1, keepdim=True) for name, i, j in MOMENTS], 1)
+    near, around = pull_push(total, pull, push, (SHARP, SMOOTH))
+    fit, wide = places(near, RIDGE[0]), places(around, RIDGE[1])
+    sharp, slopes = fit.plane(near[:, 6:9])
+    smooth, smooth_slopes = wide.plane(around[:, 6:9])
+    flat, flat_slopes = wide.plane(around[:, 10:13])
+    mean, square = around[:, 6:7] / wide.weight, around[:, 9:10] / wide.weight
+    spread = ((square - mean * mean).clamp(min=0) + LEAST_SPREAD**2).sqrt()
+    low, high = mean - REACH * spread, mean + REACH * spread
+    flat = flat.clamp((-high).exp(), (-low).exp())
+    return Planes(
+        guesses=torch.cat([sharp.clamp(low, high), near[:, 6:7] / fit.weight, smooth.clamp(low, high), -flat.log()], 1),
+        slopes_x=torch.cat([slopes[:, :1], torch.zeros_like(mean), smooth_slopes[:, :1], -flat_slopes[:, :1] / flat], 1),
+        slopes_y=torch.cat([slopes[:, 1:], torch.zeros_like(mean), smooth_slopes[:, 1:], -flat_slopes[:, 1:] / flat], 1),
+        mean=mean,
+        spread=spread,
+        weight=torch.cat([fit.weight, wide.weight], 1),
+        reach=wide.place.square().sum(1, keepdim=True) / (wide.variance + LEAST_VARIANCE),
+    )
+
+
+def soft(x: Tensor) -> Tensor:
+    """Nearly x below 1, never beyond 5."""
+    return x / (1 + x.abs() / 5)
+
+
+def corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
+    """What a slope adds from a cell's centre to its four pixels, in the order of pixel_unshuffle."""
+    x, y = slopes.split(1, 1)
+    return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
+
+
+def shifted(d: Tensor, dilation: int) -> Tensor:
+    """The 3 x 3 neighbours of each cell (b 9 h w), the border repeated."""
+    height, width = d.shape[-2:]
+    padded = F.pad(d, [dilation] * 4, mode="replicate")
+    steps = range(0, 2 * dilation + 1, dilation)
+    return torch.cat([padded[..., i : i + height, j : j + width] for i in steps for j in steps], 1)
+
+
+def conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2)
+    nn.init.kaiming_normal_(layer.weight, a=0.2)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
+
+
+def active(x: Tensor) -> Tensor:
+    return F.leaky_relu(x, 0.1)
+
+
+class Stage(nn.Module):
+    """Half the size and a second look; the latent stays linear, so that its average has a direction."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.down, self.mix = conv(inputs, outputs, stride=2), conv(outputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.down(active(x))
+        return x + self.mix(active(x))
+
+
+class Merge(nn.Module):
+    """The coarser decoder features at the skips' size, mixed with them."""
+
+    def __init__(self, inputs: int, skips: int, outputs: int) -> None:
+        super().__init__()
+        self.up, self.join, self.mix = conv(inputs, outputs, size=1), conv(skips, outputs, size=1), conv(outputs, outputs)
+
+    def forward(self, x: Tensor, skips: Tensor) -> Tensor:
+        height, width = skips.shape[-2:]
+        up = F.interpolate(self.up(x), scale_factor=2.0, mode="nearest")[..., :height, :width]
+        x = up + self.join(active(skips))
+        return active(x + self.mix(active(x)))
+
+
+@backbones.register("scalefree")
+class ScaleFree(Backbone):
+    """Encoders of image and points at 1/2 to 1/32 of the size, a decoder to 1/2, and a head that answers relative to the points."""
+
+    name: ClassVar[str] = "scalefree"
+    pull: Tensor
+    push: Tensor
+    default_reduction: ClassVar[str] = "relative"
+    default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "small": {},
+        "large": {
+            "image_widths": (16, 40, 64, 80, 96),
+            "depth_widths": (24, 40, 64, 80, 96),
+            "decoder_widths": (32, 64, 80, 96),
+        },
+    }
+
+    def __init__(
+        self,
+        depth_range: tuple[float, float] = (0.1, 200.0),
+        image_widths: tuple[int, int, int, int, int] = (12, 24, 40, 56, 64),
+        depth_widths: tuple[int, int, int, int, int] = (16, 32, 48, 64, 64),
+        decoder_widths: tuple[int, int, int, int] = (24, 40, 56, 64),
+    ) -> None:
+        super().__init__()
+        self.depth_range = (float(depth_range[0]), float(depth_range[1]))  # what it is for; no answer is cut to it
+        self.image_widths, self.depth_widths = tuple(image_widths), tuple(depth_widths)
+        self.decoder_widths = tuple(decoder_widths)
+        i, d = self.image_widths, self.depth_widths
+        self.image_stages = nn.ModuleList([conv(12, i[0]), *(Stage(a, b) for a, b in pairwise(i))])
+        entry = conv(FEATURES + i[0], d[0])
+        self.depth_stages = nn.ModuleList([entry, *(Stage(d[n] + i[n], d[n + 1]) for n in range(4))])
+        widths = (*self.decoder_widths, i[4] + d[4])
+        self.merges = nn.ModuleList([Merge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
+        self.head = nn.Conv2d(widths[0], 4 + 1 + 9 * len(DILATIONS) + 36 + 4, 1)
+        self._start_as_scaffold()
+        pull, push = pyramid()
+        self.register_buffer("pull", pull, persistent=False)
+        self.register_buffer("push", push, persistent=False)
+        self.latent_specs = (
+            *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
+            *(LatentSpec(f"skip{n}_depth", d[n], Modality.DEPTH) for n in range(4)),
+            LatentSpec("latent", i[4] + d[4], Modality.FUSED, bottleneck=True),
+        )
+        self.default_layers = tuple(s.name for s in self.latent_specs)
+
+    def _start_as_scaffold(self) -> None:
+        """Untrained, the answer is the sharp plane, little propagated, with every point kept."""
+        nn.init.normal_(self.head.weight, std=1e-2)
+        start = torch.zeros(self.head.out_channels)
+        start[0] = start[3] = 2.0
+        for n in range(len(DILATIONS)):
+            start[5 + 9 * n + 4] = 2.0
+        start[5 + 9 * len(DILATIONS) : -4].view(4, 9)[:, 4] = 3.0
+        start[-4:] = 2.0
+        with torch.no_grad():
+            self.head.bias.copy_(start)  # type: ignore[union-attr]
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "depth_range": list(self.depth_range),
+            "image_widths": list(self.image_widths),
+            "depth_widths": list(self.depth_widths),
+            "decoder_widths": list(self.decoder_widths),
+        }
+
+    def encode(self, batch: Batch) -> Latents:
+        size = batch.size
+        image, z = (F.pad(t, [0, size[1] % 2, 0, size[0] % 2]) for t in (batch.image, batch.sparse_depth))
+        mask = (z > 0).to(z.dtype)
+        count = mask.sum((1, 2, 3), keepdim=True).clamp(min=1)
+        known = torch.where(z > 0, z, torch.ones_like(z))
+        unit = (known.log().sum((1, 2, 3), keepdim=True) / count).exp()
+        v = torch.where(z > 0, known / unit, torch.ones_like(z)).log()
+        values, points = F.pixel_unshuffle(v, 2), F.pixel_unshuffle(mask, 2)
+        planes = local_planes(values, points, self.pull, self.push)
+        told = self._told(planes, values, points)
+        image = image - batch.image.mean((1, 2, 3), keepdim=True)
+        image = image / (batch.image.std((1, 2, 3), keepdim=True) + 1e-3)
+        look, depth = F.pixel_unshuffle(image, 2), told
+        layers: dict[str, Tensor] = {}
+        for n in range(5):
+            before = look
+            look = self.image_stages[n](look)
+            depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
+            layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
+        layers["latent"] = torch.cat([layers.pop("skip4_image"), layers.pop("skip4_depth")], 1)
+        context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
+        return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
+
+    def _told(self, p: Planes, values: Tensor, points: Tensor) -> Float[Tensor, "b 18 h w"]:
+        """What the points say of each cell, in their own spread."""
+        slopes = torch.cat([p.slopes_x[:, :1], p.slopes_y[:, :1]], 1)
+        sharp = p.guesses[:, :1]
+        off = points * (values - sharp - corners(slopes))
+        relative = [sharp - p.mean, p.guesses[:, 1:] - sharp, off, 4 * slopes]  # the change over eight pixels
+        density = (p.weight.clamp(min=1e-9).log() + 4) / 4
+        told = [soft(torch.cat(relative, 1) / p.spread), points, (10 * p.spread).log(), density, soft(p.reach.sqrt())]
+        return torch.cat(told, 1)
+
+    def decode(self, latents: Latents) -> Depth:
+        layers, context = latents.layers, latents.context
+        x = active(layers["latent"])
+        for n in (3, 2, 1, 0):
+            x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
+        gate, residual, near, up, trust = self.head(x).split([4, 1, 9 * len(DILATIONS), 36, 4], 1)
+        p, values = context["planes"], context["values"]
+        gate = gate.softmax(1)
+        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * residual
+        slopes = torch.cat([(gate * s).sum(1, keepdim=True) for s in (p.slopes_x, p.slopes_y)], 1)
+        kept = context["points"] * _keep(trust)
+        count = kept.sum(1, keepdim=True)
+        measured = (kept * (values - corners(slopes))).sum(1, keepdim=True) / count.clamp(min=1e-6)
+        held = count.clamp(max=1)
+        for n, dilation in enumerate(DILATIONS):
+            d = d + held * (measured - d)
+            weight = near[:, 9 * n : 9 * n + 9].softmax(1)
+            d = (weight * shifted(d, dilation)).sum(1, keepdim=True)
+        full = _upsample(d, slopes, up)
+        full = full + kept * (values - full)
+        depth = context["unit"] * F.pixel_shuffle(full, 2).exp()
+        return depth[..., : context["size"][0], : context["size"][1]]
+
+
+def _keep(trust: Tensor) -> Tensor:
+    """1 where a point is believed and 0 where it is an outlier; learns as a sigmoid does."""
+    chance = trust.sigmoid()
+    return (chance > 0.5).to(chance.dtype) + (chance - chance.detach())
+
+
+def _upsample(d: Tensor, slopes: Tensor, logits: Float[Tensor, "b 36 h w"]) -> Float[Tensor, "b 4 h w"]:
+    """The four pixels of each cell: convex mixes of the cells around it, each continued along its own slope to the pixel."""
+    x, y = (shifted(s, 1) for s in slopes.split(1, 1))
+    away = d.new_tensor([(-i, -j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    centre = shifted(d, 1) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1)
+    signs = ((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))
+    weights = (part.softmax(1) for part in logits.split(9, 1))
+    pixels = [(w * (centre + i * x + j * y)).sum(1, keepdim=True) for w, (i, j) in zip(weights, signs, strict=True)]
+    return torch.cat(pixels, 1)

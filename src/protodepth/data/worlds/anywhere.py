@@ -1,0 +1,239 @@
+"""`worlds:any`: an endless supply of drawn frames for a base that is to meet any sensor.
+
+A frame is a scene of :mod:`clutter` seen by some camera.  What is learned from it is a *sample*: a crop at some zoom, the picture as some camera would store it
+(exposure, colour, blur, noise, shadows that are no things, a place slightly off the depth's), and the depth as some sensor would measure it: points anywhere, at corners,
+clustered at edges, along scan lines, on a coarse grid, or a dense map with holes; noisy, with wrong points, nothing on dark or far things.
+"""
+
+import math
+
+import numpy as np
+from scipy import ndimage
+
+from protodepth.data.worlds.clutter import clutter
+from protodepth.data.worlds.raycast import Camera
+from protodepth.data.worlds.shading import depth_map, photograph
+from protodepth.types import Float
+
+Rng = np.random.Generator
+Array = np.ndarray
+SEED = 1_400_000_000  # of the base's own scenes: far from every seed of the named worlds
+
+
+def camera(rng: Rng, eye: tuple[float, float, float], pitch: float, size: tuple[int, int]) -> Camera:
+    """A camera of any focal length at ``eye``, mostly looking ahead."""
+    from protodepth.data.worlds.worlds import rotation
+
+    h, w = size
+    f = w * math.exp(rng.uniform(math.log(0.5), math.log(1.5)))
+    K = np.array([[f, 0.0, (w - 1) / 2 + rng.normal(0, 0.02) * w], [0.0, f, (h - 1) / 2 + rng.normal(0, 0.02) * h], [0.0, 0.0, 1.0]])
+    angles = np.radians([rng.uniform(-35, 35), pitch, rng.normal(0, 6)])
+    return Camera(K, rotation(*angles), np.array(eye))
+
+
+def draw(index: int, size: tuple[int, int] = (240, 320), seed: int = 0) -> tuple[Array, Array]:
+    """(picture HxWx3 uint8 evenly exposed, exact depth HxW float32 with 0 where nothing is within reach) of scene ``index``."""
+    rng = np.random.default_rng(np.random.SeedSequence((SEED, seed, index)))
+    while True:
+        scene, eye, pitch, reach = clutter(rng)
+        view = camera(rng, eye, pitch, size)
+        depth = depth_map(scene, view, size)
+        depth = np.where(depth < reach, depth, 0.0).astype(np.float32)
+        seen = depth[depth > 0]
+        if seen.size > 0.3 * depth.size and np.percentile(seen, 98) > 1.15 * np.percentile(seen, 2):
+            break  # else a bare wall, or the sky
+    picture = photograph(scene, view, size)
+    picture = picture * (rng.uniform(0.25, 0.55) / max(float(picture.mean()), 1e-3))
+    return (np.clip(picture, 0, 1) ** rng.uniform(0.5, 1.0) * 255 + 0.5).astype(np.uint8), depth
+
+
+# --- the camera's share -----------------------------------------------------------------------------------------------
+
+
+def smooth_noise(rng: Rng, size: tuple[int, int], cell: float) -> Float[Array, "h w"]:
+    """Noise about 0 with features of ``cell`` pixels and a deviation of about 1."""
+    h, w = size
+    coarse = rng.standard_normal((max(2, round(h / cell)) + 1, max(2, round(w / cell)) + 1)).astype(np.float32)
+    zoomed = ndimage.zoom(coarse, (h / (coarse.shape[0] - 1), w / (coarse.shape[1] - 1)), order=1)
+    return zoomed[:h, :w] * 1.5
+
+
+def film(picture: Float[Array, "h w 3"], rng: Rng) -> Float[Array, "h w 3"]:
+    """The picture in [0, 1] as some camera would store it."""
+    size = picture.shape[:2]
+    picture = picture.astype(np.float32)
+    if rng.random() < 0.35:  # shadows and patches of light that are no things
+        for _ in range(rng.integers(1, 3)):
+            field = smooth_noise(rng, size, rng.uniform(12, 70))
+            edge = rng.uniform(0.02, 0.6)
+            picture = picture * (1 - rng.uniform(0.1, 0.65) * np.clip(field / edge + rng.uniform(-1, 1), 0, 1))[..., None]
+    grey = picture.mean(2, keepdims=True)
+    picture = grey + (picture - grey) * rng.uniform(0.0, 1.5) * (rng.random() > 0.12)
+    picture = picture * rng.uniform(0.8, 1.2, 3) * rng.uniform(0.5, 1.6)
+    picture = np.clip(picture, 1e-4, 1) ** math.exp(rng.uniform(-0.6, 0.6))
+    if rng.random() < 0.45:
+        picture = ndimage.gaussian_filter(picture, (*(2 * [rng.uniform(0.3, 1.6)]), 0))
+    elif rng.random() < 0.15:  # the camera moved
+        picture = ndimage.uniform_filter1d(picture, int(rng.integers(2, 7)), axis=int(rng.integers(2)))
+    if rng.random() < 0.3:  # exposure that changes from row to row
+        picture = picture * (1 + 0.25 * smooth_noise(rng, (size[0], 4), rng.uniform(20, 90))[:, :1, None])
+    picture = picture + rng.standard_normal(picture.shape).astype(np.float32) * rng.choice([0.0, 0.01, 0.02, 0.05])
+    return np.clip(picture, 0, 1)
+
+
+# --- the sensor's share -----------------------------------------------------------------------------------------------
+
+
+def edges(depth: Array, step: float = 0.06) -> Array:
+    """Pixels at a jump of depth of more than ``step`` of it."""
+    logs = np.log(np.where(depth > 0, depth, 1.0))
+    spread = ndimage.maximum_filter(logs, 3) - ndimage.minimum_filter(logs, 3)
+    return (spread > step) & (depth > 0)
+
+
+def gradient(picture: Array) -> Float[Array, "h w"]:
+    grey = picture.mean(2)
+    return np.hypot(ndimage.sobel(grey, 0), ndimage.sobel(grey, 1))
+
+
+def _log(rng: Rng, low: float, high: float) -> float:
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+def anywhere(depth: Array, picture: Array, rng: Rng) -> Array:
+    return rng.random(depth.shape) < _log(rng, 0.0006, 0.2)
+
+
+def at_corners(depth: Array, picture: Array, rng: Rng) -> Array:
+    """Where the picture changes most, as trackers choose; sometimes only where it does, in a part of the picture."""
+    strength = gradient(ndimage.gaussian_filter(picture, (1, 1, 0)))
+    strength = strength / (strength.mean() + 1e-6)
+    chance = strength ** rng.uniform(0.7, 2.5)
+    if rng.random() < 0.4:
+        chance = chance * (smooth_noise(rng, depth.shape, rng.uniform(20, 60)) > rng.uniform(-0.5, 0.8))
+        chance = chance * (strength > rng.uniform(0.5, 2.0))
+    return rng.random(depth.shape) < chance * (_log(rng, 0.0015, 0.04) / max(float(chance.mean()), 1e-6))
+
+
+def scan_lines(depth: Array, picture: Array, rng: Rng) -> Array:
+    """Lines that lean and bend a little, dense along and wide apart across."""
+    h, w = depth.shape
+    y, x = np.mgrid[:h, :w].astype(np.float32)
+    bend = rng.normal(0, 0.03) * x + rng.normal(0, 4) * ((x / w - rng.random()) ** 2)
+    gap = rng.uniform(1.8, 14)
+    chosen = np.floor((y + bend) / gap) != np.floor((y + bend - 1) / gap)
+    if rng.random() < 0.3:  # upright, as some scanners and sparse columns are
+        chosen = chosen & (rng.random(w) < rng.uniform(0.2, 0.6))[None]
+    keep = rng.uniform(0.15, 1.0)
+    top = rng.uniform(-0.2, 0.45) * h if rng.random() < 0.6 else 0
+    return chosen & (rng.random(depth.shape) < keep) & (y > top)
+
+
+def coarse_grid(depth: Array, picture: Array, rng: Rng) -> Array:
+    step = int(rng.integers(2, 17))
+    chosen = np.zeros(depth.shape, bool)
+    chosen[rng.integers(step) :: step, rng.integers(step) :: step] = True
+    return chosen
+
+
+def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
+    """A dense map that lacks patches, rims of things, dark or far things."""
+    h, w = depth.shape
+    known = np.ones(depth.shape, bool)
+    y, x = np.mgrid[:h, :w]
+    for _ in range(rng.integers(0, 7)):
+        a, b = _log(rng, 0.02, 0.28) * w, _log(rng, 0.02, 0.28) * w
+        u, v = x - rng.uniform(0, w), y - rng.uniform(0, h)
+        turn = rng.uniform(0, math.pi)
+        u, v = u * math.cos(turn) + v * math.sin(turn), v * math.cos(turn) - u * math.sin(turn)
+        known &= (np.abs(u) > a) | (np.abs(v) > b) if rng.random() < 0.5 else (u / a) ** 2 + (v / b) ** 2 > 1
+    if rng.random() < 0.4:
+        known &= smooth_noise(rng, depth.shape, rng.uniform(4, 40)) < rng.uniform(0.3, 1.8)
+    if rng.random() < 0.5:
+        known &= ~ndimage.binary_dilation(edges(depth), iterations=int(rng.integers(1, 6)))
+    if rng.random() < 0.3:
+        grey = ndimage.gaussian_filter(picture.mean(2), 1.5)
+        known &= grey > np.quantile(grey, rng.uniform(0.02, 0.35))
+    if rng.random() < 0.3:
+        known &= depth < np.quantile(depth[depth > 0], rng.uniform(0.6, 0.98))
+    if rng.random() < 0.25:  # moire gaps of a map that was projected into another camera
+        wave = np.sin(x / rng.uniform(1.5, 4) + smooth_noise(rng, depth.shape, 40) * 3)
+        known &= wave < rng.uniform(0.5, 0.95)
+    return known
+
+
+PATTERNS = ((anywhere, 0.30), (at_corners, 0.22), (scan_lines, 0.16), (coarse_grid, 0.10), (with_holes, 0.22))
+
+
+def measured(depth: Array, rng: Rng) -> Array:
+    """Depth as a sensor says it everywhere: smeared at edges, off registration, noisy, rounded."""
+    out = depth.astype(np.float32)
+    if rng.random() < 0.25:  # flying pixels
+        known = (out > 0).astype(np.float32)
+        sigma = rng.uniform(0.4, 1.2)
+        out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3), 0)
+    middle = float(np.median(out[out > 0]))
+    if rng.random() < 0.25:  # another place than the camera's: near things move more
+        shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(out, 0.2 * middle)
+        rows, columns = np.indices(out.shape)
+        columns = np.clip(np.round(columns + shift), 0, out.shape[1] - 1).astype(int)
+        order = np.argsort(-out, axis=None)
+        moved = np.zeros_like(out)
+        moved.ravel()[(rows * out.shape[1] + columns).ravel()[order]] = out.ravel()[order]
+        out = np.where(moved > 0, moved, out) if rng.random() < 0.5 else moved
+    noise = rng.choice([0.0, 0.003, 0.01, 0.025]) * rng.standard_normal(out.shape)
+    out = out * np.clip(1 + noise * (out / middle if rng.random() < 0.5 else 1), 0.5, 1.5)
+    if rng.random() < 0.2:
+        out = out * (1 + rng.uniform(0.002, 0.015) * smooth_noise(rng, out.shape, rng.uniform(5, 30)))
+    if rng.random() < 0.2:
+        step = rng.uniform(0.001, 0.02) * middle
+        out = np.round(out / step) * step
+    return np.where(depth > 0, out, 0).astype(np.float32)
+
+
+def sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
+    """A sparse or broken depth map of some sensor; at least five points where that many pixels have a depth."""
+    patterns, shares = zip(*PATTERNS, strict=True)
+    pattern = patterns[rng.choice(len(patterns), p=shares)]
+    chosen = pattern(depth, picture, rng)
+    value = measured(depth, rng)
+    if rng.random() < 0.2:
+        h, w = depth.shape
+        a, b = rng.uniform(0.2, 0.7, 2)
+        r, c = int(rng.uniform(0, h * (1 - a))), int(rng.uniform(0, w * (1 - b)))
+        chosen[r : r + int(a * h), c : c + int(b * w)] = False
+    if rng.random() < 0.15 and pattern is not with_holes:
+        chosen &= ~ndimage.binary_dilation(edges(depth), iterations=int(rng.integers(1, 4)))
+    wrong = chosen & (rng.random(depth.shape) < rng.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
+    value = np.where(wrong, value * np.exp(rng.normal(0, 0.5, depth.shape)).astype(np.float32), value)
+    sparse = np.where(chosen, value, 0).astype(np.float32)
+    if (sparse > 0).sum() < 5:
+        places = np.flatnonzero(value > 0)
+        few = rng.choice(places, min(len(places), int(rng.integers(5, 60))), replace=False)
+        sparse.ravel()[few] = value.ravel()[few]
+    return sparse
+
+
+def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tuple[Array, Array, Array]:
+    """(image 3xhxw, sparse hxw, exact depth hxw) of a random crop: what the base learns from."""
+    h, w = crop
+    while True:
+        zoom = rng.uniform(1.0, min(picture.shape[0] / h, picture.shape[1] / w)) if rng.random() < 0.5 else 1.0
+        zoom = 2.0 if zoom > 1.75 else zoom
+        rows, columns = min(round(h * zoom), picture.shape[0]), min(round(w * zoom), picture.shape[1])
+        r, c = rng.integers(picture.shape[0] - rows + 1), rng.integers(picture.shape[1] - columns + 1)
+        part, z = picture[r : r + rows, c : c + columns] / np.float32(255), depth[r : r + rows, c : c + columns]
+        if zoom > 1:
+            i, j = (np.arange(h) * (rows / h)).astype(int), (np.arange(w) * (columns / w)).astype(int)
+            part = ndimage.uniform_filter(part, (2, 2, 1))[i][:, j] if zoom > 1.4 else part[i][:, j]
+            z = z[i][:, j]
+        if (z > 0).mean() > 0.2:
+            break
+    if rng.random() < 0.5:
+        part, z = part[:, ::-1], z[:, ::-1]
+    part = film(part, rng)
+    sparse = sense(z, part, rng)
+    if rng.random() < 0.25:  # a picture that sits beside its depth
+        shift = rng.integers(-3, 4, 2)
+        part = np.roll(part, shift, (0, 1))
+    return np.ascontiguousarray(part.transpose(2, 0, 1), np.float32), sparse, np.ascontiguousarray(z, np.float32)

@@ -1,0 +1,320 @@
+r"""The base for any sensor learns here, from the exact depth of drawn scenes that are in no sequence.
+
+Loss of an image, each term divided by what the plain scaffold makes of it, so that no image dominates:
+
+.. math:: \frac{|\log d - \log z|}{e_{log}} + \frac{|d - z|}{e_{lin}} + 0.3 \sum_{scales} \frac{|\nabla \log d - \nabla \log z|}{e_{log}}
+
+means over pixels with a depth; those that carry a point count a tenth.  Frames are drawn ahead by a second process into two files of the run's folder; step n uses a fixed number of
+them, so that a run that is killed and resumed is the same run.  The rate is constant after a warm-up and falls at the end: a run whose ``steps`` are raised before it falls goes on as if it had been
+so from the start, which lets it be trained over many days.
+"""
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from protodepth.backbones.base import Backbone, backbones
+from protodepth.data.worlds import anywhere
+from protodepth.errors import CheckpointError, ConfigError
+from protodepth.storage import files
+from protodepth.types import Batch
+
+HELD = 48  # drawn frames that judge, of another seed than those that teach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRecipe:
+    """How a base learns from drawn scenes."""
+
+    name: str = "any-sensor"
+    backbone: str = "scalefree"
+    preset: str = "small"
+    steps: int = 24_000
+    warm: int = 400
+    fall: float = 0.25  # share of the steps in which the rate falls to zero
+    rate: float = 2e-3
+    decay: float = 1e-4
+    average: float = 0.9993  # of the weights, over steps
+    crops: tuple[tuple[int, int, int], ...] = ((8, 128, 160), (8, 128, 160), (8, 128, 160), (2, 224, 320))  # batch, rows, columns in turn
+    frames: int = 6000
+    start_frames: int = 240
+    frames_per_step: float = 0.4
+    size: tuple[int, int] = (240, 320)
+    seed: int = 0
+
+    def available(self, step: int) -> int:
+        """How many frames step n chooses from: they are drawn while the network learns."""
+        return min(self.frames, int(self.start_frames + self.frames_per_step * step))
+
+    def rate_at(self, step: int) -> float:
+        """
+        >>> r = DrawnRecipe(steps=1000, warm=100, rate=1.0)
+        >>> r.rate_at(50), r.rate_at(500), round(r.rate_at(875), 3)
+        (0.5, 1.0, 0.5)
+        """
+        left = (self.steps - step) / max(1.0, self.fall * self.steps)
+        return self.rate * min(1.0, step / max(1, self.warm), max(left, 0.0))
+
+
+class Pool:
+    """Drawn frames in two files that grow from the front; ``count`` says how many are there."""
+
+    def __init__(self, folder: Path, frames: int, size: tuple[int, int], *, seed: int) -> None:
+        self.folder, self.frames, self.size, self.seed = folder, frames, size, seed
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {"frames": frames, "size": list(size), "seed": seed}
+        if (folder / "pool.json").exists() and files.read_json(folder / "pool.json") != about:
+            raise ConfigError(f"{folder} holds drawn frames of other settings: give another --out, or remove that folder")
+        files.write_json(folder / "pool.json", about)
+        self.pictures = self._open("pictures.npy", (frames, *size, 3), np.dtype(np.uint8))
+        self.depths = self._open("depths.npy", (frames, *size), np.dtype(np.float32))
+        self.counter = self._open("count.npy", (1,), np.dtype(np.int64))
+
+    def _open(self, name: str, shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
+        path = self.folder / name
+        if path.exists():
+            return open_memmap(path, mode="r+")
+        return open_memmap(path, mode="w+", dtype=kind, shape=shape)
+
+    @property
+    def count(self) -> int:
+        return int(self.counter[0])
+
+    def draw(self, upto: int, stop: Callable[[], bool] = lambda: False) -> None:
+        """Frames up to this number, those there already left alone."""
+        for index in range(self.count, min(upto, self.frames)):
+            if stop():
+                return
+            self.pictures[index], self.depths[index] = anywhere.draw(index, self.size, self.seed)
+            self.counter[0] = index + 1
+
+    def wait(self, count: int) -> None:
+        while self.count < min(count, self.frames):
+            time.sleep(0.2)
+
+
+def draw_ahead(folder: Path, frames: int, size: tuple[int, int], seed: int) -> None:
+    """The second process: draws until all is drawn or its parent is gone."""
+    os.nice(5)
+    torch.set_num_threads(1)
+    parent = os.getppid()
+    Pool(folder, frames, size, seed=seed).draw(frames, lambda: os.getppid() != parent)
+
+
+Parts = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def samples(recipe: DrawnRecipe, pool: Pool, step: int) -> Parts:
+    """What one step learns from; the same for the same recipe and step, whenever it is asked for."""
+    rng = np.random.default_rng(np.random.SeedSequence((anywhere.SEED, recipe.seed, 7, step)))
+    size, rows, columns = recipe.crops[step % len(recipe.crops)]
+    count = recipe.available(step)
+    pool.wait(count)
+    chosen = rng.integers(count, size=size).tolist()
+    return [anywhere.sample(pool.pictures[i], pool.depths[i], (rows, columns), rng) for i in chosen]
+
+
+def collate(parts: Parts) -> tuple[Batch, Tensor]:
+    """The batch and its exact depth."""
+    image, sparse, truth = (torch.from_numpy(np.stack(column)) for column in zip(*parts, strict=True))
+    eye = torch.eye(3).expand(len(parts), 3, 3)
+    return Batch(image=image, sparse_depth=sparse[:, None], intrinsics=eye), truth[:, None]
+
+
+class Steps(torch.utils.data.Dataset[Parts]):
+    """Steps ``first`` to ``last`` as a dataset, so that a worker prepares them (as arrays: a tensor's way between processes is long)."""
+
+    def __init__(self, recipe: DrawnRecipe, folder: Path, first: int, last: int) -> None:
+        self.recipe, self.folder, self.first, self.last = recipe, folder, first, last
+        self.pool: Pool | None = None
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __getitem__(self, index: int) -> Parts:
+        self.pool = self.pool or Pool(self.folder, self.recipe.frames, self.recipe.size, seed=self.recipe.seed)
+        return samples(self.recipe, self.pool, self.first + index)
+
+
+def _mean(error: Tensor, weight: Tensor) -> Tensor:
+    return (error * weight).sum((1, 2, 3)) / weight.sum((1, 2, 3)).clamp(min=1)
+
+
+def loss(depth: Tensor, scaffold: Tensor, truth: Tensor, sparse: Tensor) -> Tensor:
+    """The formula above."""
+    known = (truth > 0).to(depth.dtype)
+    weight = known * (1 - 0.9 * (sparse > 0).to(depth.dtype))
+    z = torch.where(truth > 0, truth, torch.ones_like(truth))
+    middle = (truth.sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)).view(-1, 1, 1, 1)
+    off, linear = depth.log() - z.log(), (depth - z) / middle
+    with torch.no_grad():
+        base = _mean((scaffold.log() - z.log()).abs(), weight) + 0.02
+        base_linear = _mean(((scaffold - z) / middle).abs(), weight) + 0.02
+    total = _mean(off.abs(), weight) / base + _mean(linear.abs(), weight) / base_linear
+    for scale in (1, 2, 4):
+        for axis in (-1, -2):
+            length = off.shape[axis]
+            ahead, here = off.narrow(axis, scale, length - scale), off.narrow(axis, 0, length - scale)
+            both = weight.narrow(axis, scale, length - scale) * weight.narrow(axis, 0, length - scale)
+            total = total + 0.05 * _mean((ahead - here).abs(), both) / base
+    return total.mean()
+
+
+@torch.no_grad()
+def scaffold_of(network: Backbone, context: dict[str, Any]) -> Tensor:
+    """What the sharp planes alone say, at full size."""
+    guess = F.interpolate(context["planes"].guesses[:, :1], scale_factor=2.0, mode="nearest")
+    height, width = context["size"]
+    return (context["unit"] * guess.exp())[..., :height, :width]
+
+
+@torch.no_grad()
+def judge(network: Backbone, held: list[tuple[Batch, Tensor]]) -> dict[str, float]:
+    """Error on held-out samples as a share of the scaffold's: mean over images of the ratio of MAE and RMSE."""
+    network.eval()
+    absolute, squared = [], []
+    for batch, truth in held:
+        latents = network.encode(batch)
+        depth, scaffold = network.decode(latents), scaffold_of(network, dict(latents.context))
+        weight = ((truth > 0) & (batch.sparse_depth == 0)).to(depth.dtype)
+        a, b = (_mean((d - truth).abs(), weight) for d in (depth, scaffold))
+        c, d = (_mean((d - truth).square(), weight).sqrt() for d in (depth, scaffold))
+        absolute.append(a / b.clamp(min=1e-6)), squared.append(c / d.clamp(min=1e-6))
+    network.train()
+    return {"mae": float(torch.cat(absolute).mean()), "rmse": float(torch.cat(squared).mean())}
+
+
+def held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
+    """The samples that judge: other scenes, each with three sensors."""
+    pool = Pool(folder / "held", HELD, recipe.size, seed=recipe.seed + 1)
+    pool.draw(HELD)
+    out = []
+    for index in range(HELD):
+        rng = np.random.default_rng(index)
+        frame = (pool.pictures[index], pool.depths[index])
+        out.append(collate([anywhere.sample(*frame, (192, 256), rng) for _ in range(3)]))
+    return out
+
+
+class Learner:
+    """Network, average of its weights, optimiser and step, stored and read as one."""
+
+    def __init__(self, recipe: DrawnRecipe) -> None:
+        torch.manual_seed(recipe.seed)
+        self.recipe, self.step = recipe, 0
+        self.network = backbones.get(recipe.backbone).from_preset(recipe.preset).train()
+        self.average = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
+        self.optimiser = torch.optim.AdamW(self.network.parameters(), recipe.rate, weight_decay=recipe.decay)
+
+    def learn(self, batch: Batch, truth: Tensor) -> float:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.rate_at(self.step)
+        latents = self.network.encode(batch)
+        depth = self.network.decode(latents)
+        value = loss(depth, scaffold_of(self.network, dict(latents.context)), truth, batch.sparse_depth)
+        self.optimiser.zero_grad(set_to_none=True)
+        value.backward()  # type: ignore[no-untyped-call]
+        size = nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        if torch.isfinite(size):
+            self.optimiser.step()
+        self.step += 1
+        share = min(self.recipe.average, self.step / (self.step + 10))
+        with torch.no_grad():
+            for name, value_now in self.network.state_dict().items():
+                self.average[name].lerp_(value_now, 1 - share)
+        return float(value.detach())
+
+    def averaged(self) -> Backbone:
+        network = backbones.get(self.recipe.backbone).from_preset(self.recipe.preset)
+        network.load_state_dict(self.average)
+        return network.eval()
+
+    def tensors(self) -> dict[str, Tensor]:
+        out = {f"network/{k}": v for k, v in self.network.state_dict().items()}
+        out |= {f"average/{k}": v for k, v in self.average.items()}
+        state = self.optimiser.state_dict()["state"]
+        return out | {f"optimiser/{i}/{k}": v for i, entry in state.items() for k, v in entry.items()}
+
+    def save(self, folder: Path) -> None:
+        digest = files.write_tensors(folder / f"state-{self.step}.safetensors", self.tensors())
+        files.write_json(folder / "state.json", {"step": self.step, "sha256": digest, "recipe": asdict(self.recipe)})
+        for old in folder.glob("state-*.safetensors"):
+            if old.name != f"state-{self.step}.safetensors":
+                old.unlink()
+
+    def load(self, folder: Path) -> None:
+        about = files.read_json(folder / "state.json")
+        now, then = asdict(self.recipe), about["recipe"]
+        changed = [k for k in now if json.loads(json.dumps(now[k])) != then.get(k) and k not in ("steps", "fall", "rate")]
+        if changed:
+            raise CheckpointError(f"{folder} was begun with another {', '.join(changed)}: resume with the same recipe")
+        self.step = int(about["step"])
+        stored = files.read_tensors(folder / f"state-{self.step}.safetensors", about["sha256"])
+        parts: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "optimiser": {}}
+        for name, value in stored.items():
+            kind, _, key = name.partition("/")
+            parts[kind][key] = value
+        self.network.load_state_dict(parts["network"])
+        self.average = parts["average"]
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in parts["optimiser"].items():
+            number, _, name = key.partition("/")
+            state.setdefault(int(number), {})[name] = value
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+
+
+def _as_it_is(parts: Parts) -> Parts:
+    return parts
+
+
+def batches(recipe: DrawnRecipe, folder: Path, first: int) -> Iterator[tuple[Batch, Tensor]]:
+    steps = Steps(recipe, folder, first, recipe.steps)
+    loader = torch.utils.data.DataLoader(steps, batch_size=None, num_workers=1, prefetch_factor=6, collate_fn=_as_it_is)
+    return (collate(parts) for parts in loader)
+
+
+def train_drawn(
+    recipe: DrawnRecipe, out: Path, *, report: Callable[[str], None] = print, every: int = 1000, until: float | None = None
+) -> Backbone:
+    """Learn, or go on with what is in ``out``; the curve is ``curve.jsonl``.  ``until`` is a time at which to stop and save."""
+    out.mkdir(parents=True, exist_ok=True)
+    learner = Learner(recipe)
+    if (out / "state.json").exists():
+        learner.load(out)
+        report(f"going on from step {learner.step}")
+    drawer = multiprocessing.get_context("spawn").Process(
+        target=draw_ahead, args=(out / "pool", recipe.frames, recipe.size, recipe.seed), daemon=True
+    )
+    drawer.start()
+    held, began, losses = held_out(recipe, out), time.monotonic(), []
+    for batch, truth in batches(recipe, out / "pool", learner.step):
+        losses.append(learner.learn(batch, truth))
+        late = until is not None and time.time() > until
+        if learner.step % every == 0 or late or learner.step == recipe.steps:
+            learner.save(out)
+            line = {"step": learner.step, "loss": float(np.mean(losses)), **judge(learner.averaged(), held)}
+            line |= {"rate": recipe.rate_at(learner.step), "seconds": round(time.monotonic() - began, 1)}
+            with (out / "curve.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            report("  ".join(f"{k} {v:.4g}" for k, v in line.items()))
+            losses = []
+        if late:
+            break
+    drawer.terminate()
+    return learner.averaged()
+
+
+def small(recipe: DrawnRecipe, **changes: Any) -> DrawnRecipe:
+    """The same recipe for a test: few frames, few steps."""
+    return replace(recipe, **changes)
