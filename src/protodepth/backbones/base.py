@@ -25,6 +25,7 @@ class Backbone(nn.Module, ABC):
     name: ClassVar[str] = ""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     default_reduction: ClassVar[ReductionName] = "kbnet"  # how its own training reduces the losses (losses.py)
+    bounded: ClassVar[bool] = True  # every answer lies within depth_range; False: the range is what the network is for
     default_pose: ClassVar[dict[str, Any]] = {}  # arguments of the pose network that its training uses
 
     latent_specs: tuple[LatentSpec, ...]

@@ -1,17 +1,20 @@
 r"""`scalefree`: a small network for any depth sensor.  Depth times s in, depth times s out.
 
-Nothing here knows a metre.  Depth enters as :math:`v = \log(z / c)` with c the geometric mean of the points, the network sees v only relative to what
-the points around a pixel say (their local planes, mean M and spread S), and it answers in the same unit:
+Nothing here knows a metre.  Depth enters as :math:`v = \log(z / c)` with c the geometric mean of the points, the
+network sees v only relative to what the points around a pixel say (their local planes, mean M and spread S), and it
+answers in the same unit:
 
     first guess   d = softmax gate . (sharp plane, mean, smooth plane, plane of inverse depth) + S * residual
-    propagation   three times: measured points are put in, then d = softmax(3 x 3) . d around each pixel, dilated by 4, 2, 1
+    propagation   three times: measured points are put in, then d = softmax(3 x 3) . d, dilated by 4, 2, 1
     full size     each pixel takes a convex mix of the 3 x 3 cells around it, each continued along its slope
     depth         c * exp(d); exactly z at points unless a point is judged an outlier
 
-The planes are moving least squares: moments 1, x, y, xx, xy, yy, v, xv, yv, ... of the points are spread by a pull-push pyramid, and a 2 x 2 system is
-solved at each cell.  Where the points say nothing else, that is the answer.  All of it works on cells of 2 x 2 pixels.
+The planes are moving least squares: moments 1, x, y, xx, xy, yy, v, xv, yv, ... of the points are spread by a pull-push
+pyramid, and a 2 x 2 system is solved at each cell.  Where nothing was learned, that is the answer.  All of it works on
+cells of 2 x 2 pixels.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from math import comb
 from typing import Any, ClassVar, NamedTuple
@@ -42,8 +45,8 @@ MOMENTS = (
 class Planes(NamedTuple):
     """What the points say at each cell, in log depth relative to the image's mean; slopes per cell.
 
-    The four guesses: a sharp plane of log depth, the local mean, smooth planes of log depth and of inverse depth (a flat
-    wall or floor is linear in inverse depth).
+    The four guesses: a sharp plane of log depth, the local mean, smooth planes of log depth and of inverse depth (in
+    which a flat wall or floor is linear).
     """
 
     guesses: Float[Tensor, "b 4 h w"]
@@ -56,7 +59,7 @@ class Planes(NamedTuple):
 
 
 def moved(x: float, y: float, scale: float) -> Float[Tensor, "m m"]:
-    r"""The matrix that turns moments :math:`\sum x^i y^j v` about one origin into those about (x, y), then in units of ``scale``.
+    r"""Turns moments :math:`\sum x^i y^j v` about one origin into those about (x, y), in units of ``scale``.
 
     >>> m = torch.tensor([1.0, 3, 4, 9, 12, 16, 2, 6, 8, 4, 0, 0, 0])  # one point at (3, 4) with v = 2
     >>> (moved(1.0, 1.0, 1.0) @ m).tolist()[:6]
@@ -72,9 +75,10 @@ def moved(x: float, y: float, scale: float) -> Float[Tensor, "m m"]:
 
 
 def pyramid() -> tuple[Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
-    """Weights of a convolution that averages the moments of 2 x 2 cells, and of a transposed one that spreads them bilinearly.
+    """Weights of a convolution that averages the moments of 2 x 2 cells, and of a transposed one that spreads them.
 
-    Each cell's moments are about its own centre, in cells: sums about one origin for all would lose the digits that planes are made of.
+    Each cell's moments are about its own centre, in cells: about one origin for all, the digits that planes are made of
+    would be lost.
     """
     pull = torch.stack([torch.stack([moved(0.5 - j, 0.5 - i, 2.0) / 4 for j in (0, 1)], -1) for i in (0, 1)], -2)
     share = (0.25, 0.75, 0.75, 0.25)
@@ -84,7 +88,7 @@ def pyramid() -> tuple[Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
 
 
 def pull_push(total: Float[Tensor, "b m h w"], pull: Tensor, push: Tensor, falloffs: tuple[float, ...]) -> list[Tensor]:
-    """Moments of the points around every cell: those of growing cells added up, the next coarser counting ``falloff`` of a finer."""
+    """Moments of the points around every cell: those of growing cells added up, a coarser one counting ``falloff``."""
     levels = [total]
     while max(levels[-1].shape[-2:]) > 1:
         height, width = levels[-1].shape[-2:]
@@ -109,8 +113,8 @@ class Fit(NamedTuple):
 
     def plane(self, value: Float[Tensor, "b 3 h w"]) -> tuple[Tensor, Tensor]:
         """(the value at the cell, its slopes) of the least-squares plane; ``value`` is its moments 1, x, y."""
-        mean, xv, yv = (value / self.weight).split(1, 1)
-        x, y = self.place.split(1, 1)
+        mean, xv, yv = (value / self.weight).chunk(3, 1)
+        x, y = self.place.chunk(2, 1)
         cx, cy = xv - x * mean, yv - y * mean
         xx, xy, yy = self.inverse
         slopes = torch.cat([xx * cx + xy * cy, xy * cx + yy * cy], 1)
@@ -119,7 +123,7 @@ class Fit(NamedTuple):
 
 def places(u: Float[Tensor, "b m h w"], ridge: float) -> Fit:
     weight = u[:, :1].clamp(min=1e-30)
-    x, y, xx, xy, yy = (u[:, 1:6] / weight).split(1, 1)
+    x, y, xx, xy, yy = (u[:, 1:6] / weight).chunk(5, 1)
     vx, vy, c = (xx - x * x).clamp(min=0), (yy - y * y).clamp(min=0), xy - x * y
     extra = ridge * (vx + vy) + LEAST_VARIANCE
     a, b = vx + extra, vy + extra
@@ -127,7 +131,9 @@ def places(u: Float[Tensor, "b m h w"], ridge: float) -> Fit:
     return Fit(weight, torch.cat([x, y], 1), vx + vy, (b / determinant, -c / determinant, a / determinant))
 
 
-def local_planes(values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h w"], pull: Tensor, push: Tensor) -> Planes:
+def local_planes(
+    values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h w"], pull: Tensor, push: Tensor
+) -> Planes:
     """Planes at cells of 2 x 2 pixels, from the log depth of their pixels and where there are points."""
     v, q = values * points, (-values).exp() * points
     x, y = (v.new_tensor(c).view(1, 4, 1, 1) for c in ((-0.25, 0.25, -0.25, 0.25), (-0.25, -0.25, 0.25, 0.25)))
@@ -142,10 +148,16 @@ def local_planes(values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h 
     spread = ((square - mean * mean).clamp(min=0) + LEAST_SPREAD**2).sqrt()
     low, high = mean - REACH * spread, mean + REACH * spread
     flat = flat.clamp((-high).exp(), (-low).exp())
+    zero = torch.zeros_like(mean)
+    guesses = torch.cat([sharp.clamp(low, high), near[:, 6:7] / fit.weight, smooth.clamp(low, high), -flat.log()], 1)
+    x, y = (
+        torch.cat([slopes[:, n : n + 1], zero, smooth_slopes[:, n : n + 1], -flat_slopes[:, n : n + 1] / flat], 1)
+        for n in (0, 1)
+    )
     return Planes(
-        guesses=torch.cat([sharp.clamp(low, high), near[:, 6:7] / fit.weight, smooth.clamp(low, high), -flat.log()], 1),
-        slopes_x=torch.cat([slopes[:, :1], torch.zeros_like(mean), smooth_slopes[:, :1], -flat_slopes[:, :1] / flat], 1),
-        slopes_y=torch.cat([slopes[:, 1:], torch.zeros_like(mean), smooth_slopes[:, 1:], -flat_slopes[:, 1:] / flat], 1),
+        guesses=guesses,
+        slopes_x=x.clamp(-spread, spread),  # of two points that nearly touch, a plane can be as steep as it likes
+        slopes_y=y.clamp(-spread, spread),
         mean=mean,
         spread=spread,
         weight=torch.cat([fit.weight, wide.weight], 1),
@@ -153,14 +165,20 @@ def local_planes(values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h 
     )
 
 
+def single(device: torch.device) -> AbstractContextManager[None]:
+    """Single precision inside a region of half precision: planes are made of differences."""
+    half = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if half else nullcontext()  # type: ignore[return-value]
+
+
 def soft(x: Tensor) -> Tensor:
-    """Nearly x below 1, never beyond 5."""
+    """Nearly x below 1, never beyond 5: neither a wild point nor a wild weight makes an answer that is no number."""
     return x / (1 + x.abs() / 5)
 
 
 def corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
     """What a slope adds from a cell's centre to its four pixels, in the order of pixel_unshuffle."""
-    x, y = slopes.split(1, 1)
+    x, y = slopes.chunk(2, 1)
     return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
 
 
@@ -200,7 +218,11 @@ class Merge(nn.Module):
 
     def __init__(self, inputs: int, skips: int, outputs: int) -> None:
         super().__init__()
-        self.up, self.join, self.mix = conv(inputs, outputs, size=1), conv(skips, outputs, size=1), conv(outputs, outputs)
+        self.up, self.join, self.mix = (
+            conv(inputs, outputs, size=1),
+            conv(skips, outputs, size=1),
+            conv(outputs, outputs),
+        )
 
     def forward(self, x: Tensor, skips: Tensor) -> Tensor:
         height, width = skips.shape[-2:]
@@ -211,12 +233,13 @@ class Merge(nn.Module):
 
 @backbones.register("scalefree")
 class ScaleFree(Backbone):
-    """Encoders of image and points at 1/2 to 1/32 of the size, a decoder to 1/2, and a head that answers relative to the points."""
+    """Encoders of image and points at 1/2 to 1/32 of the size, a decoder to 1/2, a head that answers in spreads."""
 
     name: ClassVar[str] = "scalefree"
     pull: Tensor
     push: Tensor
-    default_reduction: ClassVar[str] = "relative"
+    default_reduction = "relative"
+    bounded: ClassVar[bool] = False
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},
@@ -285,7 +308,8 @@ class ScaleFree(Backbone):
         unit = (known.log().sum((1, 2, 3), keepdim=True) / count).exp()
         v = torch.where(z > 0, known / unit, torch.ones_like(z)).log()
         values, points = F.pixel_unshuffle(v, 2), F.pixel_unshuffle(mask, 2)
-        planes = local_planes(values, points, self.pull, self.push)
+        with single(z.device):
+            planes = local_planes(values, points, self.pull, self.push)
         told = self._told(planes, values, points)
         image = image - batch.image.mean((1, 2, 3), keepdim=True)
         image = image / (batch.image.std((1, 2, 3), keepdim=True) + 1e-3)
@@ -315,10 +339,10 @@ class ScaleFree(Backbone):
         x = active(layers["latent"])
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
-        gate, residual, near, up, trust = self.head(x).split([4, 1, 9 * len(DILATIONS), 36, 4], 1)
+        gate, residual, near, up, trust = torch.split(self.head(x).float(), [4, 1, 9 * len(DILATIONS), 36, 4], 1)
         p, values = context["planes"], context["values"]
         gate = gate.softmax(1)
-        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * residual
+        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * soft(residual)
         slopes = torch.cat([(gate * s).sum(1, keepdim=True) for s in (p.slopes_x, p.slopes_y)], 1)
         kept = context["points"] * _keep(trust)
         count = kept.sum(1, keepdim=True)
@@ -341,11 +365,11 @@ def _keep(trust: Tensor) -> Tensor:
 
 
 def _upsample(d: Tensor, slopes: Tensor, logits: Float[Tensor, "b 36 h w"]) -> Float[Tensor, "b 4 h w"]:
-    """The four pixels of each cell: convex mixes of the cells around it, each continued along its own slope to the pixel."""
-    x, y = (shifted(s, 1) for s in slopes.split(1, 1))
+    """The four pixels of each cell: convex mixes of the cells around it, each continued along its own slope."""
+    x, y = (shifted(s, 1) for s in slopes.chunk(2, 1))
     away = d.new_tensor([(-i, -j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
     centre = shifted(d, 1) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1)
     signs = ((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))
-    weights = (part.softmax(1) for part in logits.split(9, 1))
+    weights = (part.softmax(1) for part in logits.chunk(4, 1))
     pixels = [(w * (centre + i * x + j * y)).sum(1, keepdim=True) for w, (i, j) in zip(weights, signs, strict=True)]
     return torch.cat(pixels, 1)

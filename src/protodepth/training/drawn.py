@@ -2,11 +2,13 @@ r"""The base for any sensor learns here, from the exact depth of drawn scenes th
 
 Loss of an image, each term divided by what the plain scaffold makes of it, so that no image dominates:
 
-.. math:: \frac{|\log d - \log z|}{e_{log}} + \frac{|d - z|}{e_{lin}} + 0.3 \sum_{scales} \frac{|\nabla \log d - \nabla \log z|}{e_{log}}
+.. math:: \frac{|\log d - \log z|}{e_{log}} + \frac{|d - z|}{e_{lin}}
+    + 0.05 \sum_{scales, axes} \frac{|\nabla \log d - \nabla \log z|}{e_{log}}
 
-means over pixels with a depth; those that carry a point count a tenth.  Frames are drawn ahead by a second process into two files of the run's folder; step n uses a fixed number of
-them, so that a run that is killed and resumed is the same run.  The rate is constant after a warm-up and falls at the end: a run whose ``steps`` are raised before it falls goes on as if it had been
-so from the start, which lets it be trained over many days.
+means over pixels with a depth; those that carry a point count a tenth.  Frames are drawn ahead by a second process into
+files of the run's folder; step n chooses among a fixed number of them, so that a run that is killed and resumed is the
+same run.  The rate is constant after a warm-up and falls at the end: a run whose ``steps`` are raised before it falls
+goes on as if it had been so from the start, and can be trained over many days.
 """
 
 import json
@@ -14,7 +16,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,17 @@ class DrawnRecipe:
     rate: float = 2e-3
     decay: float = 1e-4
     average: float = 0.9993  # of the weights, over steps
-    crops: tuple[tuple[int, int, int], ...] = ((8, 128, 160), (8, 128, 160), (8, 128, 160), (2, 224, 320))  # batch, rows, columns in turn
+    crops: tuple[tuple[int, int, int], ...] = (
+        (8, 128, 160),
+        (8, 128, 160),
+        (8, 128, 160),
+        (2, 224, 320),
+    )  # batch, rows, columns in turn
     frames: int = 6000
     start_frames: int = 240
     frames_per_step: float = 0.4
     size: tuple[int, int] = (240, 320)
+    half: bool = True  # learned layers in bfloat16: half as much again in the same time where the processor has it
     seed: int = 0
 
     def available(self, step: int) -> int:
@@ -75,7 +83,9 @@ class Pool:
         folder.mkdir(parents=True, exist_ok=True)
         about = {"frames": frames, "size": list(size), "seed": seed}
         if (folder / "pool.json").exists() and files.read_json(folder / "pool.json") != about:
-            raise ConfigError(f"{folder} holds drawn frames of other settings: give another --out, or remove that folder")
+            raise ConfigError(
+                f"{folder} holds drawn frames of other settings: give another --out, or remove that folder"
+            )
         files.write_json(folder / "pool.json", about)
         self.pictures = self._open("pictures.npy", (frames, *size, 3), np.dtype(np.uint8))
         self.depths = self._open("depths.npy", (frames, *size), np.dtype(np.float32))
@@ -133,7 +143,7 @@ def collate(parts: Parts) -> tuple[Batch, Tensor]:
 
 
 class Steps(torch.utils.data.Dataset[Parts]):
-    """Steps ``first`` to ``last`` as a dataset, so that a worker prepares them (as arrays: a tensor's way between processes is long)."""
+    """Steps ``first`` to ``last`` for a worker to prepare, as arrays: the way of a tensor between processes is long."""
 
     def __init__(self, recipe: DrawnRecipe, folder: Path, first: int, last: int) -> None:
         self.recipe, self.folder, self.first, self.last = recipe, folder, first, last
@@ -190,7 +200,8 @@ def judge(network: Backbone, held: list[tuple[Batch, Tensor]]) -> dict[str, floa
         weight = ((truth > 0) & (batch.sparse_depth == 0)).to(depth.dtype)
         a, b = (_mean((d - truth).abs(), weight) for d in (depth, scaffold))
         c, d = (_mean((d - truth).square(), weight).sqrt() for d in (depth, scaffold))
-        absolute.append(a / b.clamp(min=1e-6)), squared.append(c / d.clamp(min=1e-6))
+        absolute.append(a / b.clamp(min=1e-6))
+        squared.append(c / d.clamp(min=1e-6))
     network.train()
     return {"mae": float(torch.cat(absolute).mean()), "rmse": float(torch.cat(squared).mean())}
 
@@ -220,8 +231,9 @@ class Learner:
     def learn(self, batch: Batch, truth: Tensor) -> float:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate_at(self.step)
-        latents = self.network.encode(batch)
-        depth = self.network.decode(latents)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.recipe.half):
+            latents = self.network.encode(batch)
+            depth = self.network.decode(latents)
         value = loss(depth, scaffold_of(self.network, dict(latents.context)), truth, batch.sparse_depth)
         self.optimiser.zero_grad(set_to_none=True)
         value.backward()  # type: ignore[no-untyped-call]
@@ -256,7 +268,11 @@ class Learner:
     def load(self, folder: Path) -> None:
         about = files.read_json(folder / "state.json")
         now, then = asdict(self.recipe), about["recipe"]
-        changed = [k for k in now if json.loads(json.dumps(now[k])) != then.get(k) and k not in ("steps", "fall", "rate")]
+        changed = [
+            k
+            for k in now
+            if json.loads(json.dumps(now[k])) != then.get(k) and k not in ("steps", "fall", "rate", "half")
+        ]
         if changed:
             raise CheckpointError(f"{folder} was begun with another {', '.join(changed)}: resume with the same recipe")
         self.step = int(about["step"])
@@ -285,9 +301,14 @@ def batches(recipe: DrawnRecipe, folder: Path, first: int) -> Iterator[tuple[Bat
 
 
 def train_drawn(
-    recipe: DrawnRecipe, out: Path, *, report: Callable[[str], None] = print, every: int = 1000, until: float | None = None
+    recipe: DrawnRecipe,
+    out: Path,
+    *,
+    report: Callable[[str], None] = print,
+    every: int = 1000,
+    until: float | None = None,
 ) -> Backbone:
-    """Learn, or go on with what is in ``out``; the curve is ``curve.jsonl``.  ``until`` is a time at which to stop and save."""
+    """Learn, or go on with what is in ``out``; ``curve.jsonl`` is the curve.  ``until``: a time at which to stop."""
     out.mkdir(parents=True, exist_ok=True)
     learner = Learner(recipe)
     if (out / "state.json").exists():
@@ -313,8 +334,3 @@ def train_drawn(
             break
     drawer.terminate()
     return learner.averaged()
-
-
-def small(recipe: DrawnRecipe, **changes: Any) -> DrawnRecipe:
-    """The same recipe for a test: few frames, few steps."""
-    return replace(recipe, **changes)

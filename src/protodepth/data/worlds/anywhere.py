@@ -1,11 +1,13 @@
 """`worlds:any`: an endless supply of drawn frames for a base that is to meet any sensor.
 
-A frame is a scene of :mod:`clutter` seen by some camera.  What is learned from it is a *sample*: a crop at some zoom, the picture as some camera would store it
-(exposure, colour, blur, noise, shadows that are no things, a place slightly off the depth's), and the depth as some sensor would measure it: points anywhere, at corners,
-clustered at edges, along scan lines, on a coarse grid, or a dense map with holes; noisy, with wrong points, nothing on dark or far things.
+A frame is a scene of :mod:`clutter` seen by some camera.  What is learned from it is a *sample*: a crop at some zoom;
+the picture as some camera would store it (exposure, colour, blur, noise, shadows that are no things, a place slightly
+off the depth's); and the depth as some sensor would measure it: points anywhere, at corners, clustered at edges, along
+scan lines, on a coarse grid, or a dense map with holes; noisy, with wrong points, nothing on dark or far things.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy import ndimage
@@ -26,13 +28,19 @@ def camera(rng: Rng, eye: tuple[float, float, float], pitch: float, size: tuple[
 
     h, w = size
     f = w * math.exp(rng.uniform(math.log(0.5), math.log(1.5)))
-    K = np.array([[f, 0.0, (w - 1) / 2 + rng.normal(0, 0.02) * w], [0.0, f, (h - 1) / 2 + rng.normal(0, 0.02) * h], [0.0, 0.0, 1.0]])
+    K = np.array(
+        [
+            [f, 0.0, (w - 1) / 2 + rng.normal(0, 0.02) * w],
+            [0.0, f, (h - 1) / 2 + rng.normal(0, 0.02) * h],
+            [0.0, 0.0, 1.0],
+        ]
+    )
     angles = np.radians([rng.uniform(-35, 35), pitch, rng.normal(0, 6)])
     return Camera(K, rotation(*angles), np.array(eye))
 
 
 def draw(index: int, size: tuple[int, int] = (240, 320), seed: int = 0) -> tuple[Array, Array]:
-    """(picture HxWx3 uint8 evenly exposed, exact depth HxW float32 with 0 where nothing is within reach) of scene ``index``."""
+    """Scene ``index``: the picture, evenly exposed, and its exact depth with 0 where nothing is within reach."""
     rng = np.random.default_rng(np.random.SeedSequence((SEED, seed, index)))
     while True:
         scene, eye, pitch, reach = clutter(rng)
@@ -66,7 +74,9 @@ def film(picture: Float[Array, "h w 3"], rng: Rng) -> Float[Array, "h w 3"]:
         for _ in range(rng.integers(1, 3)):
             field = smooth_noise(rng, size, rng.uniform(12, 70))
             edge = rng.uniform(0.02, 0.6)
-            picture = picture * (1 - rng.uniform(0.1, 0.65) * np.clip(field / edge + rng.uniform(-1, 1), 0, 1))[..., None]
+            picture = (
+                picture * (1 - rng.uniform(0.1, 0.65) * np.clip(field / edge + rng.uniform(-1, 1), 0, 1))[..., None]
+            )
     grey = picture.mean(2, keepdims=True)
     picture = grey + (picture - grey) * rng.uniform(0.0, 1.5) * (rng.random() > 0.12)
     picture = picture * rng.uniform(0.8, 1.2, 3) * rng.uniform(0.5, 1.6)
@@ -121,9 +131,9 @@ def scan_lines(depth: Array, picture: Array, rng: Rng) -> Array:
     y, x = np.mgrid[:h, :w].astype(np.float32)
     bend = rng.normal(0, 0.03) * x + rng.normal(0, 4) * ((x / w - rng.random()) ** 2)
     gap = rng.uniform(1.8, 14)
-    chosen = np.floor((y + bend) / gap) != np.floor((y + bend - 1) / gap)
+    chosen: Array = np.floor((y + bend) / gap) != np.floor((y + bend - 1) / gap)
     if rng.random() < 0.3:  # upright, as some scanners and sparse columns are
-        chosen = chosen & (rng.random(w) < rng.uniform(0.2, 0.6))[None]
+        chosen = chosen & (rng.random((1, w)) < rng.uniform(0.2, 0.6))
     keep = rng.uniform(0.15, 1.0)
     top = rng.uniform(-0.2, 0.45) * h if rng.random() < 0.6 else 0
     return chosen & (rng.random(depth.shape) < keep) & (y > top)
@@ -162,7 +172,13 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
     return known
 
 
-PATTERNS = ((anywhere, 0.30), (at_corners, 0.22), (scan_lines, 0.16), (coarse_grid, 0.10), (with_holes, 0.22))
+PATTERNS: tuple[tuple[Callable[[Array, Array, Rng], Array], float], ...] = (
+    (anywhere, 0.30),
+    (at_corners, 0.22),
+    (scan_lines, 0.16),
+    (coarse_grid, 0.10),
+    (with_holes, 0.22),
+)
 
 
 def measured(depth: Array, rng: Rng) -> Array:
@@ -171,15 +187,17 @@ def measured(depth: Array, rng: Rng) -> Array:
     if rng.random() < 0.25:  # flying pixels
         known = (out > 0).astype(np.float32)
         sigma = rng.uniform(0.4, 1.2)
-        out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3), 0)
+        out = np.where(
+            out > 0, ndimage.gaussian_filter(out, sigma) / np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3), 0
+        )
     middle = float(np.median(out[out > 0]))
     if rng.random() < 0.25:  # another place than the camera's: near things move more
         shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(out, 0.2 * middle)
-        rows, columns = np.indices(out.shape)
-        columns = np.clip(np.round(columns + shift), 0, out.shape[1] - 1).astype(int)
+        places = np.indices(out.shape)
+        column = np.clip(np.round(places[1] + shift), 0, out.shape[1] - 1).astype(int)
         order = np.argsort(-out, axis=None)
         moved = np.zeros_like(out)
-        moved.ravel()[(rows * out.shape[1] + columns).ravel()[order]] = out.ravel()[order]
+        moved.ravel()[(places[0] * out.shape[1] + column).ravel()[order]] = out.ravel()[order]
         out = np.where(moved > 0, moved, out) if rng.random() < 0.5 else moved
     noise = rng.choice([0.0, 0.003, 0.01, 0.025]) * rng.standard_normal(out.shape)
     out = out * np.clip(1 + noise * (out / middle if rng.random() < 0.5 else 1), 0.5, 1.5)
@@ -193,8 +211,7 @@ def measured(depth: Array, rng: Rng) -> Array:
 
 def sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
     """A sparse or broken depth map of some sensor; at least five points where that many pixels have a depth."""
-    patterns, shares = zip(*PATTERNS, strict=True)
-    pattern = patterns[rng.choice(len(patterns), p=shares)]
+    pattern = PATTERNS[rng.choice(len(PATTERNS), p=[share for _, share in PATTERNS])][0]
     chosen = pattern(depth, picture, rng)
     value = measured(depth, rng)
     if rng.random() < 0.2:
