@@ -188,9 +188,7 @@ REDUCTIONS: dict[str, Reduction] = {
 class ObjectiveConfig:
     """Weights and choices of the objective.  ``kbnet``'s weights are those of the published indoor training."""
 
-    reduction: ReductionName | None = (
-        None  # None = the network's ``default_reduction``; without a network kbnet
-    )
+    reduction: ReductionName | None = None  # None = the network's ``default_reduction``; without a network kbnet
     color: float = 0.15  # w_ph w_co
     structure: float = 0.95  # w_ph w_st
     sparse: float = 2.0  # w_sz

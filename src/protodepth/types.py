@@ -192,6 +192,9 @@ class BatchPrediction:
         )
 
 
+PredictBatch = Callable[[Batch], BatchPrediction]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """One completed frame, as arrays."""

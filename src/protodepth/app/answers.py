@@ -13,7 +13,7 @@ from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame
 from protodepth.data.worlds.worlds import WORLDS, WorldDataset
 from protodepth.errors import DataError, UnknownNameError
-from protodepth.inference.inputs import find_unit
+from protodepth.inference.inputs import unit_of_files
 from protodepth.model import ProtoDepth
 from protodepth.types import BASE, Prediction
 
@@ -102,7 +102,7 @@ def read(question: Question, depth_range: tuple[float, float], limits: Limits) -
     for path, suffixes in ((image, IMAGE_FILES), (sparse, DEPTH_FILES)):
         check_file(path, suffixes, limits)
     picture = images.read_image(image)
-    unit, note = find_unit([sparse], None if question.unit == AUTO else question.unit, depth_range)
+    unit, note = unit_of_files([sparse], None if question.unit == AUTO else question.unit, depth_range)
     points = arrays.sparse_array(images.read_depth(sparse, unit), (picture.shape[0], picture.shape[1]))
     # Only numbers: a visitor must not name a file of this machine.
     K = cameras.intrinsics_matrix(cameras.numbers_in(question.intrinsics, "intrinsics"))

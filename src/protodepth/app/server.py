@@ -97,8 +97,8 @@ class Desk:
     def html(self, question: Question) -> tuple[str, str]:
         """Results and point clouds, or a message; a visitor's mistake is never an exception."""
         try:
-            found = self.ask(question)
-            return view.result_html(found), view.cloud_html(found)
+            answer = self.ask(question)
+            return view.result_html(answer), view.cloud_html(answer)
         except ProtoDepthError as error:
             text = str(error)
             for path in (question.image, question.sparse):

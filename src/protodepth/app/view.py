@@ -1,7 +1,5 @@
 """The page's results as HTML: pictures and numbers inside, nothing fetched, no file left behind."""
 
-import base64
-import json
 from html import escape
 from importlib import resources
 from string import Template
@@ -11,6 +9,7 @@ import numpy as np
 
 from protodepth.app.answers import Answer, similarity_rows
 from protodepth.report import pictures as picture_files
+from protodepth.report.gallery import base64_text, script_json, uri
 from protodepth.types import BASE, Float
 
 CLOUD_POINTS = 40_000
@@ -43,20 +42,16 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
 
 def scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
     """The colours of the depth with their numbers."""
-    strip = base64.b64encode(picture_files.png(picture_files.palette()[1:][None])).decode()
+    strip = uri(picture_files.png(picture_files.palette()[1:][None]))
     marks = (
         (v, float(picture_files.share(np.array(v), low, high, scale))) for v in picture_files.ticks(low, high, scale)
     )
     labels = "".join(f'<span style="left:{100 * place:.1f}%">{value:g} m</span>' for value, place in marks)
-    return (
-        f'<div class="pd-scale"><img src="data:image/png;base64,{strip}" alt="colour scale of the depth">'
-        f"<div>{labels}</div></div>"
-    )
+    return f'<div class="pd-scale"><img src="{strip}" alt="colour scale of the depth"><div>{labels}</div></div>'
 
 
 def _figure(data: bytes, caption: str, alt: str) -> str:
-    source = "data:image/png;base64," + base64.b64encode(data).decode()
-    return f'<figure><img src="{source}" alt="{escape(alt)}"><figcaption>{escape(caption)}</figcaption></figure>'
+    return f'<figure><img src="{uri(data)}" alt="{escape(alt)}"><figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def summary(answer: Answer) -> str:
@@ -86,7 +81,7 @@ def bars(answer: Answer) -> str:
 
 def cloud_html(answer: Answer) -> str:
     """Both point clouds in a frame of their own, which runs a script and may do nothing else."""
-    page = Template(_asset("cloud.html")).substitute(data=_script_json(cloud_data(answer)), script=_asset("cloud.js"))
+    page = Template(_asset("cloud.html")).substitute(data=script_json(cloud_data(answer)), script=_asset("cloud.js"))
     return (
         f'<iframe class="pd-cloud" title="point clouds" sandbox="allow-scripts" srcdoc="{escape(page, quote=True)}">'
         "</iframe>"
@@ -111,22 +106,13 @@ def cloud_data(answer: Answer) -> dict[str, Any]:
         "camera": [K[0, 0] / step, K[1, 1] / step, (K[0, 2] - step // 2) / step, (K[1, 2] - step // 2) / step],
         "middle": float(np.sqrt(low * high)),
         "top": top,
-        "rgb": _b64(picture_files.as_uint8(frame.image)[cut]),
-        "maps": {label: _b64(_sixteen(depth, top)) for label, depth in kept.items()},
+        "rgb": base64_text(picture_files.as_uint8(frame.image)[cut]),
+        "maps": {label: base64_text(_sixteen(depth, top)) for label, depth in kept.items()},
     }
 
 
 def _sixteen(depth: Float[np.ndarray, "h w"], top: float) -> np.ndarray:
     return np.rint(np.clip(depth / top, 0, 1) * 65535).astype("<u2")
-
-
-def _b64(array: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-
-
-def _script_json(value: Any) -> str:
-    """JSON that may stand inside a script element."""
-    return json.dumps(value).replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

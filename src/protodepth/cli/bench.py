@@ -179,10 +179,10 @@ class BenchReal:
 def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
     from protodepth.errors import ConfigError
 
-    found = words(values)
-    if not found or not all(w.isdigit() for w in found):
+    numbers = words(values)
+    if not numbers or not all(w.isdigit() for w in numbers):
         raise ConfigError(f"--seeds {' '.join(values)}: expected whole numbers, as 0 1 2")
-    return tuple(int(w) for w in found)
+    return tuple(int(w) for w in numbers)
 
 
 def print_findings(path: Path) -> None:

@@ -36,7 +36,7 @@ def facts() -> dict[str, str]:
 
     cache = Path(cache_folder())
     place = next(p for p in (cache, *cache.parents) if p.exists())
-    found = {
+    lines = {
         "protodepth": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -52,7 +52,7 @@ def facts() -> dict[str, str]:
     }
     for extra, modules in EXTRAS.items():
         missing = [m for m in modules if find_spec(m) is None]
-        found[f"extra {extra}"] = (
+        lines[f"extra {extra}"] = (
             "installed" if not missing else f"missing {', '.join(missing)}: pip install 'protodepth[{extra}]'"
         )
-    return found
+    return lines

@@ -73,7 +73,7 @@ class Tune:
             tuned=read_tuned(self.tuned),
         )
         device = distributed.device(self.device)
-        found = tune(self.trials, self.out, options, domains=self.domains, reporter=Reporter(), device=device)
-        for (sequence, backbone, method), values in found.items():
+        chosen = tune(self.trials, self.out, options, domains=self.domains, reporter=Reporter(), device=device)
+        for (sequence, backbone, method), values in chosen.items():
             print(f"{sequence} {backbone} {method:<12}{values or 'the recipe as it is'}")
         print(f"wrote {self.out / 'tuned.toml'}: use it with 'protodepth bench ... --tuned {self.out / 'tuned.toml'}'")

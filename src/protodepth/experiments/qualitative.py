@@ -19,8 +19,7 @@ from protodepth.experiments.thin_things import DISTANCES, bin_names, by_distance
 from protodepth.experiments.trainings import load_stage, load_start, open_of
 from protodepth.methods.base import Method
 from protodepth.report.bench_page import Figure
-from protodepth.report.charts import METHOD_COLOURS, OTHER_METHOD, line_chart
-from protodepth.report.charts import Line as Curve
+from protodepth.report.charts import METHOD_COLOURS, OTHER_METHOD, Curve, line_chart
 from protodepth.report.pictures import absolute_error, png
 from protodepth.report.results import display_name
 from protodepth.report.samples import add_predictions, load_samples, sample_of, save_samples

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image as Pillow
 
-from protodepth.data.frame import Frame
+from protodepth.data.frame import Frame, evenly
 from protodepth.data.interpolation import completions
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.experiments.bench import claim_folder, work
@@ -37,7 +37,6 @@ from protodepth.experiments.measure import (
 )
 from protodepth.experiments.montage import montage
 from protodepth.experiments.qualitative import thin_frames
-from protodepth.experiments.trainings import evenly
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
 from protodepth.report import real_page
@@ -234,7 +233,7 @@ class Workers:
         """Whom ProtoDepth-A chooses for a recording as it is, and what it flags if it has never seen it."""
         label = job.cell.label
         data = self.plan.sources[label["recording"]].domain.split(self.plan.options.split)
-        frames = [data[i] for i in evenly(data, CHOICES)]
+        frames = [data[i] for i in evenly(len(data), CHOICES)]
         model = self.model(job.store, label["model"], job.cell.needs)
         found = chosen(label["recording"], [_choice(model, frame) for frame in frames])
         stranger = ProtoDepth.from_pretrained(job.store.place(job.cell.needs[-1]) / "model").to(job.store.device)

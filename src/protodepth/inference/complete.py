@@ -15,9 +15,7 @@ from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
 from protodepth.inference.inputs import Failure, Source, in_batches
 from protodepth.inference.outputs import Output
-from protodepth.types import Batch, BatchPrediction, Prediction
-
-Predict = Callable[[Batch], BatchPrediction]
+from protodepth.types import PredictBatch, Prediction
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ class Summary:
 
 
 def complete(
-    predict: Predict,
+    predict: PredictBatch,
     source: Source,
     output: Output,
     *,
@@ -93,7 +91,7 @@ def _lines(folder: Path) -> IO[str]:
 
 
 def complete_batch(
-    predict: Predict, group: list[Frame], output: Output, depth_range: tuple[float, float]
+    predict: PredictBatch, group: list[Frame], output: Output, depth_range: tuple[float, float]
 ) -> list[dict[str, Any]]:
     """Predict frames of one size together and write their files; the record of each."""
     columns = zip(*((f.image, f.sparse_depth, f.intrinsics) for f in group), strict=True)

@@ -41,7 +41,7 @@ class Source:
         return self.items()
 
 
-def attempt(name: str, read: Callable[[], Frame]) -> Frame | Failure:
+def frame_or_failure(name: str, read: Callable[[], Frame]) -> Frame | Failure:
     try:
         frame = read()
         arrays.to_batch(frame.image, frame.sparse_depth, frame.intrinsics)  # every check of the arrays, frame by frame
@@ -50,7 +50,7 @@ def attempt(name: str, read: Callable[[], Frame]) -> Frame | Failure:
     return frame
 
 
-def find_unit(paths: Sequence[Path], unit: str | None, depth_range: tuple[float, float]) -> tuple[str, str]:
+def unit_of_files(paths: Sequence[Path], unit: str | None, depth_range: tuple[float, float]) -> tuple[str, str]:
     """The unit of sparse depth files, and a line that says how it is known."""
     if unit is not None:
         images.unit_scale(unit)
@@ -64,8 +64,8 @@ def find_unit(paths: Sequence[Path], unit: str | None, depth_range: tuple[float,
         readable.append(path)
     if not readable:
         images.raw_depth(paths[0])  # says why
-    found, why = images.guess_unit(images.summarise(readable), depth_range)
-    return found, f"sparse depth read as {found}: {why}"
+    guess, why = images.guess_unit(images.summarise(readable), depth_range)
+    return guess, f"sparse depth read as {guess}: {why}"
 
 
 class Calibration:
@@ -122,14 +122,16 @@ def open_files(
         )
     if not sparse.is_dir():
         name = image.stem
-        found, why = find_unit([sparse], unit, depth_range)
-        maps = Maps(files={name: sparse}, unit=found, calibration=calibration)
-        return Source(1, (why,), lambda: iter([attempt(name, lambda: maps.frame(name, images.read_image(image)))]))
+        map_unit, why = unit_of_files([sparse], unit, depth_range)
+        maps = Maps(files={name: sparse}, unit=map_unit, calibration=calibration)
+        return Source(
+            1, (why,), lambda: iter([frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))])
+        )
     files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
     if not files:
         raise DataError(f"{sparse} holds no depth maps: expected <frame>.png (16 bit) or <frame>.npy")
-    found, why = find_unit([list(files.values())[i] for i in evenly(len(files), 8)], unit, depth_range)
-    maps = Maps(files=files, unit=found, calibration=calibration)
+    map_unit, why = unit_of_files([list(files.values())[i] for i in evenly(len(files), 8)], unit, depth_range)
+    maps = Maps(files=files, unit=map_unit, calibration=calibration)
     return open_video(image, maps, why) if video else open_folder(image, maps, why)
 
 
@@ -147,7 +149,7 @@ def open_folder(folder: Path, maps: Maps, why: str) -> Source:
 
     def items() -> Iterator[Frame | Failure]:
         for name, path in pictures.items():
-            yield attempt(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
+            yield frame_or_failure(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
 
     return Source(len(pictures), notes, items)
 
@@ -160,7 +162,7 @@ def frame_numbers(names: Sequence[str]) -> dict[int, str]:
     {2: 'f_0002', 7: 'f_0007'}
     """
     digits = [re.findall(r"\d+", name) for name in names]
-    numbers = [int(found[-1]) for found in digits if found]
+    numbers = [int(run[-1]) for run in digits if run]
     return dict(zip(numbers if len(set(numbers)) == len(names) else range(len(names)), names, strict=True))
 
 
@@ -188,7 +190,7 @@ def open_video(path: Path, maps: Maps, why: str) -> Source:
                     name = left.pop(number)
                     fine, picture = reader.retrieve()
                     yield (
-                        attempt(name, lambda: maps.frame(name, np.ascontiguousarray(picture[..., ::-1])))  # noqa: B023
+                        frame_or_failure(name, lambda: maps.frame(name, np.ascontiguousarray(picture[..., ::-1])))  # noqa: B023
                         if fine
                         else Failure(name, f"{path}: frame {number} cannot be decoded")
                     )
@@ -224,7 +226,7 @@ def open_data(
 
 def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:
     for index in range(len(data)):
-        yield attempt(f"frame {index}", lambda: data[index])  # noqa: B023  called at once
+        yield frame_or_failure(f"frame {index}", lambda: data[index])  # noqa: B023  called at once
 
 
 def in_batches(source: Source, size: int) -> Iterator[list[Frame] | Failure]:

@@ -15,7 +15,7 @@ from protodepth.storage.files import write_bytes
 from protodepth.types import Prediction
 
 Format = Literal["kitti", "mm", "npy"]
-Part = Literal["depth", "color", "cloud"]
+OutputPart = Literal["depth", "color", "cloud"]
 SUFFIX = {"depth": ".png", "color": ".png", "cloud": ".ply"}
 ALONE = {"depth": "depth", "color": "depth_color", "cloud": "cloud"}  # file names where there is one frame
 
@@ -26,11 +26,11 @@ class Output:
 
     folder: Path
     format: Format = "kitti"  # 16-bit PNG with metres x 256, or millimetres; or .npy with metres in float32
-    parts: tuple[Part, ...] = ("depth", "color", "cloud")
+    parts: tuple[OutputPart, ...] = ("depth", "color", "cloud")
     alone: bool = False
     watch: Callable[[Frame, Prediction], None] | None = None  # is shown every completed frame
 
-    def place(self, part: Part, name: str) -> Path:
+    def place(self, part: OutputPart, name: str) -> Path:
         suffix = ".npy" if part == "depth" and self.format == "npy" else SUFFIX[part]
         name = re.sub(r"[^\w.-]+", "_", name)  # names come from files of strangers: they stay inside the folder
         return self.folder / (ALONE[part] + suffix if self.alone else f"{part}/{name}{suffix}")

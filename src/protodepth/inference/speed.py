@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from protodepth._version import processor
+from protodepth._version import processor, versions
 from protodepth.errors import ConfigError
 from protodepth.inference.engines.cache import engine_for
 from protodepth.inference.engines.graph import random_batch
@@ -24,7 +24,7 @@ Calls = Mapping[str, Callable[[], object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SpeedRow:
     """One way to run the model.  Times are of one frame, in milliseconds."""
 
     name: str
@@ -41,7 +41,7 @@ class Row:
 class Speed:
     """What was measured, on what."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SpeedRow, ...]
     size: tuple[int, int]
     runs: int
     warmup: int
@@ -73,7 +73,7 @@ class Speed:
         ]
 
 
-def _line(row: Row) -> str:
+def _line(row: SpeedRow) -> str:
     gflop = "-" if row.gflop is None else f"{row.gflop:.2f}"
     share = "-" if row.share is None else f"{100 * row.share:.0f} %"
     memory = "-" if row.memory is None else f"{row.memory:.0f} MiB"
@@ -102,10 +102,10 @@ def measure(
     calls = {**torch_calls(model, batch, domain), **engine_calls(model, batch, engines, threads)}
     memory = {name: peak_memory(call) for name, call in calls.items()}
     times = in_turns(calls, runs, warmup)
-    work = {name: gflop(call) for name, call in torch_calls(model, batch, domain).items()}
+    gflops = {name: gflop(call) for name, call in torch_calls(model, batch, domain).items()}
     peak = machine_peak(_device(model))
     base = float(np.median(times[BASE]))
-    rows = tuple(_row(name, times[name], base, work.get(name), peak, memory[name]) for name in calls)
+    rows = tuple(_row(name, times[name], base, gflops.get(name), peak, memory[name]) for name in calls)
     overhead = model.overhead()
     return Speed(
         rows=rows,
@@ -123,13 +123,13 @@ def measure(
 
 
 def _row(
-    name: str, seconds: Sequence[float], base: float, work: float | None, peak: float, memory: float | None
-) -> Row:
+    name: str, seconds: Sequence[float], base: float, gflops: float | None, peak: float, memory: float | None
+) -> SpeedRow:
     ms = 1000 * np.asarray(seconds)
     median = float(np.median(ms))
-    share = None if work is None else work / (median / 1000) / peak
+    share = None if gflops is None else gflops / (median / 1000) / peak
     p95, least = float(np.percentile(ms, 95)), float(ms.min())
-    return Row(name, median, p95, least, median / (1000 * base), work, share, memory)
+    return SpeedRow(name, median, p95, least, median / (1000 * base), gflops, share, memory)
 
 
 def torch_calls(model: ProtoDepth, batch: Batch, domain: str | None) -> dict[str, Callable[[], object]]:
@@ -158,8 +158,8 @@ def engine_calls(
 ) -> dict[str, Callable[[], object]]:
     """Exported graphs on the same frame, pre-processing included, with as many threads as PyTorch has."""
     frame = batch.to("cpu")
-    found = {f"{runtime} engine": engine_for(model, runtime, batch.size, threads=threads) for runtime in engines}
-    return {name: partial(engine.predict_batch, frame) for name, engine in found.items()}
+    opened = {f"{runtime} engine": engine_for(model, runtime, batch.size, threads=threads) for runtime in engines}
+    return {name: partial(engine.predict_batch, frame) for name, engine in opened.items()}
 
 
 def in_turns(calls: Calls, runs: int, warmup: int) -> dict[str, list[float]]:
@@ -233,7 +233,5 @@ def _device(model: ProtoDepth) -> torch.device:
 
 
 def _versions(engines: Sequence[Runtime]) -> dict[str, str]:
-    from importlib.metadata import version
-
     packages = {"onnx": "onnxruntime", "openvino": "openvino"}
-    return {name: version(name) for name in ("protodepth", "torch", *(packages[e] for e in engines))}
+    return versions("torch", *(packages[e] for e in engines))

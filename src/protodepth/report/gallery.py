@@ -178,7 +178,10 @@ def cloud_data(samples: Sequence[Sample]) -> dict[str, Any]:
     maps = sum(1 + len(s.predictions) for s in samples)
     most = min(20_000, CLOUD_POINTS // max(1, maps))
     spans = {d: span([s for s in samples if s.domain == d]) for d in dict.fromkeys(s.domain for s in samples)}
-    luts = {"depth": _b64(picture_files.palette(DEPTH_MAP)), "error": _b64(picture_files.palette(ERROR_MAP))}
+    luts = {
+        "depth": base64_text(picture_files.palette(DEPTH_MAP)),
+        "error": base64_text(picture_files.palette(ERROR_MAP)),
+    }
     return {"luts": luts, "samples": [_cloud(s, spans[s.domain], most) for s in samples]}
 
 
@@ -195,12 +198,12 @@ def _cloud(sample: Sample, c: Span, most: int) -> dict[str, Any]:
         "label": f"{sample.domain}: {sample.name}",
         "size": [width, height],
         "camera": [K[0, 0] / step, K[1, 1] / step, (K[0, 2] - step // 2) / step, (K[1, 2] - step // 2) / step],
-        "rgb": _b64(sample.image[cut]),
+        "rgb": base64_text(sample.image[cut]),
         "top": top,
         "span": [c.low, c.high, c.scale, c.error],
-        "maps": {k: _b64(np.rint(np.clip(m / top, 0, 1) * 65535).astype("<u2")) for k, m in kept.items()},
+        "maps": {k: base64_text(np.rint(np.clip(m / top, 0, 1) * 65535).astype("<u2")) for k, m in kept.items()},
     }
 
 
-def _b64(array: np.ndarray) -> str:
+def base64_text(array: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

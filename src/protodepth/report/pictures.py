@@ -174,11 +174,11 @@ def ticks(low: float, high: float, scale: Scale = "linear", most: int = 6) -> li
     span = high - low
     if scale != "linear" and low > 0:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        found = [
+        values = [
             float(f"{m}e{p}") for p in powers for m in (1, 2, 5) if low * 0.999 <= float(f"{m}e{p}") <= high * 1.001
         ]
-        if 2 <= len(found) <= most:
-            return found
+        if 2 <= len(values) <= most:
+            return values
     base = 10 ** math.floor(math.log10(span / most))
     step = next(s * base for s in (1, 2, 5, 10) if span / (s * base) <= most)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -194,8 +194,8 @@ def depth_picture(
     scale: Scale | None = None,
 ) -> bytes:
     """PNG: the depth map in colour with a colour bar and its numbers.  Limits not given are taken from the map."""
-    found = limits([depth])
-    low, high = found[0] if low is None else low, found[1] if high is None else high
+    span = limits([depth])
+    low, high = span[0] if low is None else low, span[1] if high is None else high
     scale = scale or ("log" if low > 0 and high > 8 * low else "linear")
     factor = max(1, math.ceil(480 / depth.shape[1]))
     picture = enlarge(colorize(depth, low, high, scale=scale), factor)

@@ -180,8 +180,8 @@ def merge(documents: Mapping[str, Document]) -> Document:
         }
         merged["rows"] += [{**row, **rename[row["method"]]} for row in document["rows"]]
         for name in BY_METHOD:
-            found = document.get(name, {})
-            merged[name].update({row_key({"method": m, **rename.get(m, {})}): v for m, v in found.items()})
+            by_method = document.get(name, {})
+            merged[name].update({row_key({"method": m, **rename.get(m, {})}): v for m, v in by_method.items()})
     accuracies = [float(a) for _, d in runs if (a := d.get("selection_accuracy")) is not None]
     merged["selection_accuracy"] = sum(accuracies) / len(accuracies) if accuracies else None
     merged["seconds"] = sum(d["seconds"] for _, d in runs)

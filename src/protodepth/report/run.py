@@ -94,11 +94,11 @@ def _pipes(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
 
 def _markdown_matrices(document: Document) -> list[str]:
     names, lines = document.get("domains", []), ["## Error after each stage (MAE, mm)", ""]
-    for key, settings in document["matrix"].items():
+    for key, by_setting in document["matrix"].items():
         for setting in dict.fromkeys(r["setting"] for r in document["rows"] if row_key(r) == key):
             rows = [
                 [f"after {name}", *(written("performance", "mae", v) for v in values)]
-                for name, values in zip(names, settings[setting]["mae"], strict=True)
+                for name, values in zip(names, by_setting[setting]["mae"], strict=True)
             ]
             lines += [f"{key}, {setting}:", "", *_pipes(["", *names], rows), ""]
     return lines

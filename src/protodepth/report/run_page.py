@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.metrics import METRICS, UNITS
-from protodepth.report.charts import Line, line_chart, method_colour
+from protodepth.report.charts import Curve, line_chart, method_colour
 from protodepth.report.gallery import cloud_data, largest_side, pictures, script_json
 from protodepth.report.results import (
     METRIC_NAMES,
@@ -106,12 +106,12 @@ def _summary(document: Document) -> str:
 
 
 def _tile(row: Row) -> str:
-    told = " (not told the domain)" if row["setting"] == "agnostic" else ""
+    note = " (not told the domain)" if row["setting"] == "agnostic" else ""
     forgetting, performance = row["forgetting"]["mae"], row["performance"]["mae"]
     number = "–" if forgetting is None else f"{100 * forgetting:.1f} %"
     return (
         f'<div class="tile"><h3>{_swatch(row)}{escape(row_name(row))}</h3><p class="big">{number}</p>'
-        f"<p>forgetting, MAE{told}<br>average performance {written('performance', 'mae', performance)} mm</p></div>"
+        f"<p>forgetting, MAE{note}<br>average performance {written('performance', 'mae', performance)} mm</p></div>"
     )
 
 
@@ -215,7 +215,7 @@ def _cell(values: np.ndarray, lowest: np.ndarray, k: int, j: int, metric: str) -
     return f'<td class="{kind}" style="--heat:{excess:.2f}">{written("performance", metric, value)}{grown}</td>'
 
 
-def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Line], list[tuple[float, str]]]:
+def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Curve], list[tuple[float, str]]]:
     """The lines of one domain's forgetting curve over all training steps, and where each stage starts."""
     points = [p for curve in document["curves"].values() for p in curve]
     lengths = {s: max(p["step"] for p in points if p["stage"] == s) for s in sorted({p["stage"] for p in points})}
@@ -229,7 +229,7 @@ def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Line
         ]
         places = [(float(starts[p["stage"]] + p["step"]), float(p[metric])) for p in own if p[metric] is not None]
         if places:
-            lines.append(Line(row_name(row), colour(row), sorted(places), row["setting"] == "agnostic"))
+            lines.append(Curve(row_name(row), colour(row), sorted(places), row["setting"] == "agnostic"))
     return lines, [(float(x), document["domains"][s]) for s, x in starts.items()]
 
 
@@ -255,8 +255,8 @@ def _curves(document: Document) -> str:
         )
         for m in METRICS
     }
-    drawn = [row for row in document["rows"] if document["curves"].get(row_key(row))]
-    legend = "".join(f"<span>{_swatch(row)}{escape(row_name(row))}</span>" for row in drawn)
+    rows_with_curves = [row for row in document["rows"] if document["curves"].get(row_key(row))]
+    legend = "".join(f"<span>{_swatch(row)}{escape(row_name(row))}</span>" for row in rows_with_curves)
     return _section(
         "curves", "Forgetting while learning", note, _switch(), f'<p class="legend">{legend}</p>', _by_metric(blocks)
     )

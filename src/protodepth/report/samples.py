@@ -58,11 +58,11 @@ def sample_of(domain: Domain, frame: Frame, index: int) -> Sample:
     )
 
 
-Predict = Callable[[Batch, str | None], BatchPrediction]
+PredictDomain = Callable[[Batch, str | None], BatchPrediction]
 
 
 def add_predictions(
-    samples: Sequence[Sample], predict: Predict, label: str, agnostic_label: str | None = None
+    samples: Sequence[Sample], predict: PredictDomain, label: str, agnostic_label: str | None = None
 ) -> list[Sample]:
     """The samples with one more predictor: ``predict(batch, domain)``, as ``Method.predict``.
 
@@ -71,18 +71,18 @@ def add_predictions(
     return [_predicted(sample, predict, label, agnostic_label) for sample in samples]
 
 
-def _predicted(sample: Sample, predict: Predict, label: str, agnostic_label: str | None) -> Sample:
+def _predicted(sample: Sample, predict: PredictDomain, label: str, agnostic_label: str | None) -> Sample:
     frame = Frame(image=sample.image, sparse_depth=sample.sparse_depth, intrinsics=sample.intrinsics)
     batch = collate([frame])
-    found = {label: predict(batch, sample.domain).depth[0, 0].cpu().numpy()}
+    predictions = {label: predict(batch, sample.domain).depth[0, 0].cpu().numpy()}
     if agnostic_label is None:
-        return replace(sample, predictions={**sample.predictions, **found})
+        return replace(sample, predictions={**sample.predictions, **predictions})
     out = predict(batch, None)
-    found[agnostic_label] = out.depth[0, 0].cpu().numpy()
+    predictions[agnostic_label] = out.depth[0, 0].cpu().numpy()
     cosines = [] if out.similarity is None else out.similarity[0].tolist()
     return replace(
         sample,
-        predictions={**sample.predictions, **found},
+        predictions={**sample.predictions, **predictions},
         chosen=out.domains[0],
         similarity=dict(zip(out.names, cosines, strict=False)),
     )

@@ -73,14 +73,14 @@ def marks(table: Table, column: int) -> list[str]:
     if not table.columns[column].ranked:
         return out
     for group in dict.fromkeys(line.group for line in table.lines):
-        found = {}
+        means = {}
         for n, line in enumerate(table.lines):
             cell = line.cells[column]
             if line.group == group and line.ranked and isinstance(cell, Value) and cell.mean is not None:
-                found[n] = cell.mean
-        order = sorted(set(found.values()))[:2]
-        for n, value in found.items():
-            if len(found) > 1 and value in order:
+                means[n] = cell.mean
+        order = sorted(set(means.values()))[:2]
+        for n, value in means.items():
+            if len(means) > 1 and value in order:
                 out[n] = ("best", "second")[order.index(value)]
     return out
 

@@ -1,6 +1,6 @@
 """Judging: errors of a predictor on the frames of one domain."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,7 @@ from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import EvalRules, Frame, FrameDataset
 from protodepth.errors import DataError
 from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
-from protodepth.types import Batch, BatchPrediction
-
-Predict = Callable[[Batch], BatchPrediction]
+from protodepth.types import BatchPrediction, PredictBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Evaluation:
         return [str(row["domain"]) for row in self.images]
 
 
-def evaluate(predict: Predict, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:
+def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:
     """Per-image errors, then their mean.  Frames must have ground truth.
 
     Several processes (see ``distributed``) each take some blocks of frames,

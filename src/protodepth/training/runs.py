@@ -241,7 +241,7 @@ def begin(
     if wrong:
         raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
     recipe = config.override(dataclasses.replace(recipe, **changes), settings)
-    check(recipe, method)
+    check_recipe(recipe, method)
     claim(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
     return recipe
 
@@ -261,7 +261,7 @@ def log_file(out: Path) -> Path:
     return out / ("log.jsonl" if distributed.leads() else f"log.rank{distributed.rank()}.jsonl")
 
 
-def check(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
+def check_recipe(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
     """What can be known to fail fails before a folder is made."""
     check_processes(recipe.schedule)
     if isinstance(recipe, BaseRecipe):

@@ -12,7 +12,7 @@ from protodepth.data.files import images
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
 from protodepth.inference.complete import complete, describe
-from protodepth.inference.inputs import Failure, Source, find_unit, frame_numbers, in_batches, open_data, open_files
+from protodepth.inference.inputs import Failure, Source, frame_numbers, in_batches, open_data, open_files, unit_of_files
 from protodepth.inference.outputs import Output
 from protodepth.model import ProtoDepth
 from protodepth.types import Prediction
@@ -147,9 +147,9 @@ def test_the_unit_of_a_folder_is_asked_for_where_it_is_in_doubt_and_bad_files_do
     paths = [folder / "sparse" / f"{n}.png" for n in range(3)]
     paths[0].write_bytes(b"broken")
     with pytest.raises(DataError, match="Say which it is"):
-        find_unit(paths, None, (0.1, 100.0))
-    assert find_unit(paths, None, (0.1, 6.5))[0] == "mm"
-    assert find_unit(paths, "kitti", RANGE)[0] == "kitti"
+        unit_of_files(paths, None, (0.1, 100.0))
+    assert unit_of_files(paths, None, (0.1, 6.5))[0] == "mm"
+    assert unit_of_files(paths, "kitti", RANGE)[0] == "kitti"
 
 
 def test_names_of_frames_stay_inside_the_folder():

@@ -35,7 +35,7 @@ def engine_for(
     """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends
     on.
     """
-    folder = cache_folder()
+    folder = graph_folder()
     key = _key(model, domain)[:24]
     for name in (f"{key}{SUFFIX[runtime]}", f"{key}-{size[0]}x{size[1]}{SUFFIX[runtime]}"):
         try:
@@ -45,10 +45,10 @@ def engine_for(
             continue
         return engine
     say(f"making a graph for {runtime}, kept in {folder}")
-    drawn = (max(size[0], 32), max(size[1], 32))
+    export_size = (max(size[0], 32), max(size[1], 32))
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        done = export.export(model, Path(place) / f"graph{SUFFIX[runtime]}", size=drawn, domain=domain)
+        done = export.export(model, Path(place) / f"graph{SUFFIX[runtime]}", size=export_size, domain=domain)
         done.info.check_size(size)
         name = key if done.info.dynamic_size else f"{key}-{size[0]}x{size[1]}"
         for file in done.files:
@@ -72,7 +72,7 @@ class GraphPredictor:
         return self.prepare(batch.size).predict_batch(batch)
 
 
-def cache_folder() -> Path:
+def graph_folder() -> Path:
     """``$PROTODEPTH_CACHE/graphs``, or ``~/.cache/protodepth/graphs``."""
     chosen = os.environ.get("PROTODEPTH_CACHE")
     return (Path(chosen) if chosen else Path.home() / ".cache" / "protodepth") / "graphs"

@@ -100,7 +100,7 @@ def _write(graph: Graph, model: ProtoDepth, file: Path, size: tuple[int, int], *
     data, info = convert(graph, model, size, dynamic=dynamic)
     with tempfile.TemporaryDirectory() as folder:
         drafts = _draft(Path(folder), data, info, _format(file, None))
-        difference = check(Engine.open(drafts[-1]), model)
+        difference = compare_with_torch(Engine.open(drafts[-1]), model)
         files = tuple(file.with_suffix(draft.suffix) for draft in drafts)
         for draft, final in zip(drafts, files, strict=True):
             stored_files.write_bytes(final, draft.read_bytes())
@@ -208,7 +208,7 @@ def _draft(folder: Path, data: bytes, info: GraphInfo, format: Runtime) -> list[
     return [folder / "graph.bin", folder / "graph.xml"]
 
 
-def check(engine: Engine, model: ProtoDepth, tolerance: float = TOLERANCE) -> float:
+def compare_with_torch(engine: Engine, model: ProtoDepth, tolerance: float = TOLERANCE) -> float:
     """Compare a graph with PyTorch on random frames at two sizes (one if it has one);
     returns the largest relative difference.
     """

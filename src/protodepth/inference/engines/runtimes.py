@@ -207,14 +207,14 @@ def open_openvino(file: Path, threads: int | None) -> tuple[str, Run]:
     if not file.with_suffix(".bin").is_file():
         raise CheckpointError(f"{file.with_suffix('.bin')} is missing: an OpenVINO graph is two files, copy both")
     # 32 bits: on some processors the default is bfloat16, whose errors of 1 % are those of another network
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    properties = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     if threads is not None:
-        settings["INFERENCE_NUM_THREADS"] = str(threads)
+        properties["INFERENCE_NUM_THREADS"] = str(threads)
     try:
         graph = core.read_model(str(file))
         if not graph.has_rt_info([KEY]):
             raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
-        compiled = core.compile_model(graph, "CPU", settings)
+        compiled = core.compile_model(graph, "CPU", properties)
     except RuntimeError as error:
         raise CheckpointError(f"{file} is not a readable OpenVINO graph ({_line(error)})") from None
     names = {i.any_name for i in graph.inputs}

@@ -191,10 +191,10 @@ def test_the_check_finds_an_error_of_a_few_thousandths_and_nan(made: Made):
             return replace(out, depth=out.depth * self.factor)
 
     wrong = Wrong(made.engine.info, made.engine._run, "onnx")
-    module.check(wrong, made.model)
+    module.compare_with_torch(wrong, made.model)
     for wrong.factor in (1.002, float("nan")):
         with pytest.raises(ExportError, match="differs from PyTorch"):
-            module.check(wrong, made.model)
+            module.compare_with_torch(wrong, made.model)
 
 
 def test_graphs_are_made_once_and_again_when_damaged(quick: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
