@@ -4,6 +4,8 @@ what a person with a robot types, and what happens when it is wrong.
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -263,3 +265,35 @@ def test_a_real_recording_can_be_learned_and_completed(name: str, tmp_path: Path
     assert result.steps == 3
     assert np.isfinite([result.before, result.after]).all()
     assert model.statistics["place"].count > 10
+
+
+@pytest.fixture
+def other_writer(here: Path):
+    """Another process that writes ``m`` and ``run`` as long as the test lasts."""
+    script = (
+        "import time; from pathlib import Path; from protodepth.storage.locks import writing\n"
+        "with writing(Path('m')), writing(Path('run')): print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        yield other
+        other.kill()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "adapt --data rec --name den --out m --steps 2",
+        "domains describe --model m --data rec --name room",
+        "domains import --model m --folder parcel",
+        "domains rename --model m --name a --to b",
+        "domains remove --model m --name a",
+        "train --recipe worlds-tiny --out run",
+    ],
+)
+def test_a_second_writer_is_told_at_once_who_the_first_one_is(here: Path, other_writer, arguments: str, capsys):
+    assert call(arguments) == 2
+    assert f"is being written by process {other_writer.pid}" in capsys.readouterr().err
+    assert ProtoDepth.from_pretrained("m").domains == ()  # reading needs no lock
+    assert not (here / "run").exists()

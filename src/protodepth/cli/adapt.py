@@ -58,13 +58,20 @@ class Adapt:
 
     def run(self) -> None:
         from protodepth import distributed
+        from protodepth.storage.locks import writing
+
+        distributed.alone("adapt")
+        with writing(self.out):
+            self.learn()
+
+    def learn(self) -> None:
+        """As the only writer of --out: its domains are those that were read, until the new one is beside them."""
         from protodepth.cli.options import keep_notes, load_model, start_of
         from protodepth.errors import DomainError
         from protodepth.progress import Reporter
         from protodepth.storage.replace import check_replaceable, check_room
         from protodepth.training.adapt import adapt, estimate
 
-        distributed.alone("adapt")
         start = start_of(self.model, self.out, self.name)
         check_replaceable(self.out)  # before the training, not after it
         check_room(self.out, self.name)

@@ -1,10 +1,13 @@
 """protodepth domains list | show | describe | export | import | rename | remove"""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from protodepth.model import ProtoDepth
 
 
@@ -78,11 +81,11 @@ class DescribeBase:
         from protodepth.data.arguments import open_domain
         from protodepth.training.domains import describe_base
 
-        folder = _target(self.model, self.out)
-        model = load_model(self.model)
-        data = open_domain(self.data)
-        name = describe_base(model, data, self.name, source=self.data)
-        _save(model, self.model, folder)
+        with _changing(self.model, self.out) as folder:
+            model = load_model(self.model)
+            data = open_domain(self.data)
+            name = describe_base(model, data, self.name, source=self.data)
+            _save(model, self.model, folder)
         print(f"described {name} from {len(data.train)} frames")
 
 
@@ -123,10 +126,10 @@ class ImportDomain:
     def run(self) -> None:
         from protodepth.cli.options import load_model
 
-        folder = _target(self.model, self.out)
-        model = load_model(self.model)
-        name = model.load_domain(self.folder, name=self.name)
-        _save(model, self.model, folder)
+        with _changing(self.model, self.out) as folder:
+            model = load_model(self.model)
+            name = model.load_domain(self.folder, name=self.name)
+            _save(model, self.model, folder)
         print(f"added {name}; the model now has {', '.join(model.domains)}")
 
 
@@ -146,10 +149,10 @@ class RenameDomain:
     def run(self) -> None:
         from protodepth.cli.options import load_model
 
-        folder = _target(self.model, self.out)
-        model = load_model(self.model)
-        model.rename_domain(self.name, self.to)
-        _save(model, self.model, folder)
+        with _changing(self.model, self.out) as folder:
+            model = load_model(self.model)
+            model.rename_domain(self.name, self.to)
+            _save(model, self.model, folder)
         print(f"{self.name} is now {self.to}")
 
 
@@ -167,18 +170,20 @@ class RemoveDomain:
     def run(self) -> None:
         from protodepth.cli.options import load_model
 
-        folder = _target(self.model, self.out)
-        model = load_model(self.model)
-        model.delete_domain(self.name)
-        _save(model, self.model, folder)
+        with _changing(self.model, self.out) as folder:
+            model = load_model(self.model)
+            model.delete_domain(self.name)
+            _save(model, self.model, folder)
         print(f"removed {self.name}; the model now has {', '.join(model.domains) or 'no domains'}")
 
 
-def _target(source: str, out: Path | None) -> Path:
-    """Where the changed model goes; refused before any work if something else would be lost there."""
+@contextmanager
+def _changing(source: str, out: Path | None) -> "Iterator[Path]":
+    """Where the changed model goes, as its only writer; refused at once if something else would be lost there."""
     from protodepth.cli.options import check_out, model_folder
     from protodepth.errors import ConfigError
     from protodepth.storage.folders import BUNDLED
+    from protodepth.storage.locks import writing
     from protodepth.storage.replace import check_replaceable
 
     folder = out or model_folder(source)
@@ -186,9 +191,10 @@ def _target(source: str, out: Path | None) -> Path:
         raise ConfigError(
             f"{source!r} is bundled with the program and stays as it is: give --out FOLDER for the changed model"
         )
-    check_out(source, folder)
-    check_replaceable(folder)
-    return folder
+    with writing(folder):
+        check_out(source, folder)
+        check_replaceable(folder)
+        yield folder
 
 
 def _check_parcel(model: "ProtoDepth", name: str, out: Path) -> None:

@@ -21,7 +21,6 @@ from protodepth.experiments.classical import run as run_errors
 from protodepth.experiments.experiment import Experiment
 from protodepth.experiments.foundation import run as run_outside
 from protodepth.experiments.jobs import Job
-from protodepth.experiments.locks import holding
 from protodepth.experiments.planning import Options, Planner
 from protodepth.experiments.qualitative import run as run_pictures
 from protodepth.experiments.training_time import run as run_timing
@@ -32,6 +31,7 @@ from protodepth.progress import Reporter
 from protodepth.report import bench_page as page
 from protodepth.report.results import about_run, plain
 from protodepth.storage import claims, files
+from protodepth.storage.locks import holding
 from protodepth.training.runs import check_names
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {

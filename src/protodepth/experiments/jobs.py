@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protodepth.experiments.cells import Cell, Store
-from protodepth.experiments.locks import Lock
 from protodepth.progress import Reporter, StepCount
+from protodepth.storage.locks import Lock
 from protodepth.training.fit import JsonLines, Log
 
 CHECK_EVERY = 25  # steps between looks at the lock and lines of the log

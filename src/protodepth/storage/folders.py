@@ -47,28 +47,32 @@ def fingerprint(model: "ProtoDepth") -> str:
     return stored_files.fingerprint(about, model.backbone.state_dict())
 
 
-def save_domain(model: "ProtoDepth", name: str, folder: Path, *, backbone_sha256: str | None = None) -> None:
-    """``backbone_sha256``: the model's fingerprint, if it is known already."""
-    domain = model.domain(name)
+def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
+    model.domain(name)
     with replace.replacing_folder(folder, "domain") as fresh:
-        sha256 = stored_files.write_tensors(fresh / "weights.safetensors", domain.state_dict())
-        files = {"weights.safetensors": sha256}
-        if name in model.statistics:  # apart from the weights: a folder without them is complete
-            tensors = model.statistics[name].tensors()
-            files["statistics.safetensors"] = stored_files.write_tensors(fresh / "statistics.safetensors", tensors)
-        meta = {
-            "kind": "domain",
-            "format_version": stored_files.FORMAT_VERSION,
-            "name": name,
-            "base": domain.base,
-            "config": dataclasses.asdict(domain.config),
-            "latents": [dataclasses.asdict(s) for s in model.backbone.latent_specs],
-            "backbone": model.backbone.name,
-            "backbone_sha256": backbone_sha256 or fingerprint(model),
-            "sha256": files,
-            "history": model.history.get(name, History()).to_json(),
-        }
-        stored_files.write_json(fresh / "meta.json", meta)
+        write_domain(model, name, fresh, fingerprint(model))
+
+
+def write_domain(model: "ProtoDepth", name: str, folder: Path, backbone_sha256: str) -> None:
+    """The files of a domain in a new folder.  ``backbone_sha256``: the model's fingerprint."""
+    domain = model.domain(name)
+    files = {"weights.safetensors": stored_files.write_tensors(folder / "weights.safetensors", domain.state_dict())}
+    if name in model.statistics:  # apart from the weights: a folder without them is complete
+        tensors = model.statistics[name].tensors()
+        files["statistics.safetensors"] = stored_files.write_tensors(folder / "statistics.safetensors", tensors)
+    meta = {
+        "kind": "domain",
+        "format_version": stored_files.FORMAT_VERSION,
+        "name": name,
+        "base": domain.base,
+        "config": dataclasses.asdict(domain.config),
+        "latents": [dataclasses.asdict(s) for s in model.backbone.latent_specs],
+        "backbone": model.backbone.name,
+        "backbone_sha256": backbone_sha256,
+        "sha256": files,
+        "history": model.history.get(name, History()).to_json(),
+    }
+    stored_files.write_json(folder / "meta.json", meta)
 
 
 def load_domain(
@@ -116,9 +120,9 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
         for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
             if part is not None:
                 sha256[file] = stored_files.write_tensors(fresh / file, part.state_dict())
-        whole = fingerprint(model) if model.domains else None  # once, not for every domain
+        whole = fingerprint(model) if model.domains else ""  # once, not for every domain
         for name in model.domains:
-            save_domain(model, name, fresh / "domains" / name, backbone_sha256=whole)
+            write_domain(model, name, fresh / "domains" / name, whole)
         text = card.card(model, notes).encode()
         sha256[replace.CARD] = hashlib.sha256(text).hexdigest()  # says later whether somebody edited the card
         if not edited:

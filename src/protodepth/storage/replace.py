@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 
 from protodepth.errors import CheckpointError
 from protodepth.storage.files import sync_folder
+from protodepth.storage.locks import busy, writing
 from protodepth.storage.paths import is_name, is_outside
 
 DESCRIPTIONS = {"model": "config.json", "domain": "meta.json"}
@@ -130,7 +132,14 @@ def leftovers(target: Path) -> list[Path]:
 
 
 def recover(target: Path) -> None:
-    """Put back a folder that was moved aside by a program that was killed before the new one took its place."""
+    """Put back a folder that was moved aside by a program that was killed before the new one took its place.
+
+    A program that lives is about to put the new one there: that takes no time worth mentioning.
+    """
+    for _ in range(100):
+        if target.exists() or not leftovers(target) or not busy(target):
+            break
+        time.sleep(0.02)
     for path in leftovers(target) if not target.exists() else ():
         if path.suffix == ".old":
             path.rename(target)
@@ -145,6 +154,11 @@ def replacing_folder(target: Path, kind: str) -> Iterator[Path]:
     after a kill between the two renames ``recover`` puts it back.
     """
     target = target.resolve()
+    with writing(target):
+        yield from _replacing(target, kind)
+
+
+def _replacing(target: Path, kind: str) -> Iterator[Path]:
     recover(target)
     check_replaceable(target, kind)
     for path in leftovers(target):

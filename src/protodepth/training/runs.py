@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_json
 from protodepth.storage.folders import check_nothing_lost, resolve
 from protodepth.storage.history import History
+from protodepth.storage.locks import writing
 from protodepth.training import recipes
 from protodepth.training.fit import JsonLines, Log, Progress, Schedule, check_processes, fit, silent
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
@@ -215,9 +217,14 @@ def train(
     device: str | None = None,
 ) -> None:
     """Run a recipe with changes into a folder, alone or together with the other processes that torchrun started."""
-    with distributed.together(device) as place:
+    with distributed.together(device) as place, ExitStack() as stack:
+
+        def begin_alone() -> BaseRecipe | SequenceRecipe:
+            stack.enter_context(writing(out))
+            return begin(name, out, method, changes, settings, resume)
+
         try:
-            recipe = distributed.lead(lambda: begin(name, out, method, changes, settings, resume))
+            recipe = distributed.lead(begin_alone)
             if not distributed.leads():
                 divert(out / f"rank{distributed.rank()}.log")
             if isinstance(recipe, BaseRecipe):

@@ -1,7 +1,5 @@
 """From options to cells: what is asked for reaches the recipes, what cannot be is refused."""
 
-import json
-import os
 import re
 
 import pytest
@@ -9,20 +7,8 @@ import pytest
 from helpers.bench_cells import TINY, change
 from protodepth.cli.main import run
 from protodepth.errors import ConfigError, UnknownNameError
-from protodepth.experiments import (
-    bench,
-    locks,
-)
+from protodepth.experiments import bench
 from protodepth.experiments.planning import Options, Planner, Training
-
-
-def test_a_process_number_that_is_used_again_is_another_process(tmp_path):
-    path = tmp_path / "lock"
-    about = {"pid": os.getpid(), "birth": "1", "machine": locks.this_machine(), "token": "old"}
-    path.write_text(json.dumps(about))
-    assert locks.is_stale(path) == (locks.birth(os.getpid()) != "")  # where the system cannot tell, it is not stale
-    path.write_text(json.dumps({**about, "birth": locks.birth(os.getpid())}))
-    assert not locks.is_stale(path)
 
 
 def test_values_for_any_network_hold_where_the_file_does_not_name_one():

@@ -1,12 +1,14 @@
-"""Who works on a cell: a lock file with a heartbeat, so that several processes and machines can share one folder.
+"""Who writes a folder: a lock file with a heartbeat, so that several processes and machines can share one disk.
 
-A lock is created with O_EXCL and says who holds it.  Its file time is renewed while the holder works.  It is stale when
-the holder is a dead process of this machine, or when it has not been renewed for ``STALE_AFTER`` seconds.
+A lock appears whole, says who holds it, and cannot appear twice.  Its file time is renewed while the holder works.
+It is stale when the holder is a dead process of this machine, or when it has not been renewed for ``STALE_AFTER`` s.
 """
 
 import contextlib
+import errno
 import json
 import os
+import re
 import socket
 import threading
 import uuid
@@ -17,6 +19,7 @@ from typing import Any
 
 from protodepth.errors import CheckpointError
 
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
 HEARTBEAT = 15.0  # seconds
 STALE_AFTER = 180.0  # many heartbeats: a machine under load or a slow network drive must not look dead
 
@@ -75,7 +78,7 @@ def read_holder(path: Path) -> dict[str, Any]:
 def is_stale(path: Path) -> bool:
     """Whether the holder of an existing lock is certainly or very probably gone."""
     holder = read_holder(path)
-    if holder.get("machine") == this_machine() and isinstance(holder.get("pid"), int):
+    if holder.get("machine") == this_machine() and isinstance(holder.get("pid"), int) and os.name != "nt":
         return birth(holder["pid"]) != holder.get("birth")
     try:
         return _server_time(path.parent) - path.stat().st_mtime > STALE_AFTER
@@ -112,7 +115,11 @@ class Lock:
                     os.utime(self.path)
 
     def held(self) -> bool:
-        return read_holder(self.path).get("token") == self.token
+        """Whether the lock is this one's still; a disk that cannot be read says nothing about it: an error."""
+        try:
+            return json.loads(self.path.read_text()).get("token") == self.token
+        except (FileNotFoundError, ValueError, AttributeError):
+            return False
 
     def check(self) -> None:
         if not self.held():
@@ -123,7 +130,11 @@ class Lock:
     def release(self) -> None:
         self._done.set()
         self._beat.join()
-        if self.held():
+        try:
+            mine = self.held()
+        except OSError:
+            mine = True
+        if mine:
             self.path.unlink(missing_ok=True)
 
 
@@ -144,6 +155,23 @@ def acquire(path: Path) -> Lock | None:
 def _create(path: Path, token: str) -> bool:
     pid = os.getpid()
     about = {"pid": pid, "birth": birth(pid), "machine": this_machine(), "token": token}
+    whole = path.with_name(f".{path.name.lstrip('.')}.{token[:8]}.tmp")
+    try:
+        whole.write_text(json.dumps(about))
+        os.link(whole, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return _create_in_place(path, about)
+    finally:
+        whole.unlink(missing_ok=True)
+    return True
+
+
+def _create_in_place(path: Path, about: dict[str, Any]) -> bool:
+    """Where a file cannot have two names; a kill between the two lines leaves a lock that says nothing."""
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -162,3 +190,65 @@ def holding(path: Path) -> Iterator[Lock | None]:
     finally:
         if lock is not None:
             lock.release()
+
+
+_mine: dict[Path, int] = {}  # lock -> the thread of this process that holds it
+
+
+def lock_path(target: Path) -> Path:
+    """Beside the folder: what is in it may be replaced as a whole."""
+    target = target.resolve()
+    return target.with_name(f".{target.name}.lock")
+
+
+def busy(target: Path) -> bool:
+    """Whether another living process or thread writes this folder now."""
+    path = lock_path(target)
+    return path.exists() and _mine.get(path) != threading.get_ident() and not is_stale(path)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """One writer for a folder: refused if another lives, taken over if it is dead.  May be nested.
+
+    At the end the lock is looked at once more, so that nothing is said to be written that another process has replaced.
+    """
+    path = lock_path(target)
+    if _mine.get(path) == threading.get_ident():
+        yield
+        return
+    made = [folder for folder in path.parents if not folder.exists()]
+    try:
+        with _held(target, path) as lock:
+            yield
+            lock.check()
+    finally:
+        for folder in made:  # nothing was written after all
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def _held(target: Path, path: Path) -> Iterator[Lock]:
+    with holding(path) as lock:
+        if lock is None:
+            holder = read_holder(path)
+            host, _, _ = str(holder.get("machine", "?")).partition(" ")
+            raise CheckpointError(
+                f"{target} is being written by process {holder.get('pid', '?')} on {host}: "
+                "wait until it has ended, or give another --out; nothing was changed"
+            )
+        _mine[path] = threading.get_ident()
+        try:
+            sweep(path)
+            yield lock
+        finally:
+            del _mine[path]
+
+
+def sweep(path: Path) -> None:
+    """Remove what killed processes left of their locks."""
+    name = re.compile(rf"\.?{re.escape(path.name.lstrip('.'))}\.[0-9a-f]{{8}}\.(tmp|stale)")
+    for stray in path.parent.iterdir():
+        if name.fullmatch(stray.name):
+            stray.unlink(missing_ok=True)
