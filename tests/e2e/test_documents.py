@@ -23,10 +23,10 @@ RUN_BY = {  # document -> the test file that runs all its commands
     "README.md": "tests/e2e/test_readme.py",
     "docs/checkpoints.md": "tests/e2e/test_checkpoint_docs.py",
     "docs/choosing.md": "tests/e2e/test_documents.py",
-    "docs/export.md": "tests/unit/test_export.py",
+    "docs/export.md": "tests/unit/inference/engines/test_export.py",
     "docs/own_data.md": "tests/e2e/test_data_docs.py",
 }
-DATASET = "needs a dataset of the paper; tests/unit/test_data_*.py run the readers on files of its layout"
+DATASET = "needs a dataset of the paper; tests/unit/data/datasets run the readers on files of its layout"
 LONG = "trains for hours, or needs datasets of the paper; tests/e2e/test_bench.py runs it on tiny worlds"
 NOT_RUN = {  # start of a command of the other documents -> why it is not run as written
     "data prepare": DATASET,
@@ -41,7 +41,7 @@ NOT_RUN = {  # start of a command of the other documents -> why it is not run as
     "bench joint": LONG,
     "bench training-time": LONG,
     "bench foundation": "needs the maps of an outside model; tests/e2e/test_bench.py runs it with drawn ones",
-    "adapt --data rosbag:": "needs a bag; tests/unit/test_data_phones_and_robots.py reads one",
+    "adapt --data rosbag:": "needs a bag; tests/unit/data/datasets/test_rosbag.py reads one",
     "train --recipe outdoor": "trains for long in several processes; tests/e2e/test_torchrun.py does so with few steps",
     "evaluate --model runs/outdoor": "needs the model of the line before; tests/e2e/test_torchrun.py evaluates one",
 }

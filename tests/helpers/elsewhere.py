@@ -45,6 +45,10 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     as it is on a GPU (single numbers may come from the CPU).
     """
     tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
+    if any(t.device.type == NAME and not away(t) for t in tensors):
+        raise RuntimeError(
+            f"{func}: a tensor without numbers came from somewhere"
+        )  # torch made one of the real device of this name
     mixed = any(away(t) for t in tensors) and any(not away(t) and t.dim() > 0 for t in tensors)
     name = func.overloadpacket.__name__
     indexed = name.startswith("index") and away(args[0])  # places may come from the CPU
@@ -75,6 +79,13 @@ class _Dispatch(TorchDispatchMode):
         return compute(func, args, kwargs or {})
 
 
+def listed(index: Any) -> Any:
+    """An index whose lists are tensors of the CPU: torch would make them on the device by itself, past every hook."""
+    if isinstance(index, tuple):
+        return tuple(listed(part) for part in index)
+    return torch.tensor(index) if isinstance(index, list) else index
+
+
 class _Functions(TorchFunctionMode):
     """What does not pass through the dispatcher."""
 
@@ -83,6 +94,8 @@ class _Functions(TorchFunctionMode):
         if func is torch.tensor and kwargs.get("device") is not None:
             device = kwargs.pop("device")
             return torch.tensor(*args, **kwargs).to(device)
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and away(args[0]):
+            return func(args[0], listed(args[1]), *args[2:], **kwargs)
         if func is Tensor.tolist and away(args[0]):
             return args[0].held.tolist()
         if func is Tensor.numpy and away(args[0]):

@@ -67,7 +67,7 @@ def test_backprojection_projection_and_warping_are_reproduced(fixture, case):
     assert torch.allclose(found, points[:, :3], rtol=1e-6, atol=1e-6)
     pixels, _ = reproject(x["depth"], pose, x["intrinsics"])
     fixture.check(f"{case}/out/project_xy", pixels, 1e-6)
-    fixture.check(f"{case}/out/warp_border", warp(x["src"], x["depth"], pose, x["intrinsics"]), 1e-5)
+    fixture.check(f"{case}/out/warp_border", warp(x["src"], x["depth"], pose, x["intrinsics"]))
 
 
 def test_pose_consistency_is_reproduced(fixture, case):

@@ -35,5 +35,15 @@ def test_every_example_in_a_docstring_is_right(tmp_path: Path) -> None:
     *complaints, last = done.stdout.splitlines()
     results = json.loads(last)
     assert not any(failed for failed, _ in results.values()), "\n".join(complaints)
-    core = ("prototypes", "descriptors", "geometry", "losses", "metrics", "arrays", "config", "registry", "recipes")
+    core = (
+        "prototypes",
+        "descriptors",
+        "geometry",
+        "losses",
+        "metrics",
+        "arrays",
+        "config",
+        "registry",
+        "training.recipes",
+    )
     assert all(results[f"protodepth.{name}"][1] > 0 for name in core)

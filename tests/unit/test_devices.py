@@ -1,7 +1,9 @@
 """Learning and judging on a device that is not the CPU:
 every tensor is where the network is, and the numbers are the same.
 
-No GPU is needed: see elsewhere.py.
+No GPU is needed: see elsewhere.py.  The numbers are the same but for the last bits: torch chooses some kernels
+(attention, convolution) by the device before the stand-in computes them on the CPU, and which ones differ depends on
+the processor.
 """
 
 import copy
@@ -45,6 +47,16 @@ def learn(method: Method, places: list[Domain]) -> dict[str, Any]:
     return {"incremental": result.incremental.to_json(), "agnostic": result.agnostic.to_json()}
 
 
+def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Scores within 1e-5.  Other kernels move them by 1e-7 (measured with ONEDNN_MAX_CPU_ISA=SSE41); one step of
+    learning left out moves them by 3e-5 (l2p) to 1e-2 (lwf).
+    """
+    for setting, matrices in expected.items():
+        assert found[setting].keys() == matrices.keys()
+        for metric, matrix in matrices.items():
+            torch.testing.assert_close(torch.tensor(found[setting][metric]), torch.tensor(matrix), rtol=1e-5, atol=0)
+
+
 def test_the_other_device_refuses_tensors_of_the_cpu() -> None:
     with another_device() as device:
         there = torch.ones(3).to(device)
@@ -55,6 +67,9 @@ def test_the_other_device_refuses_tensors_of_the_cpu() -> None:
         with pytest.raises(TypeError, match="cpu"):
             there.numpy()
         assert (2 * there + torch.arange(3, device=device)).cpu().tolist() == [2, 3, 4]
+        numbers = torch.arange(6.0).reshape(2, 3).to(device)
+        assert numbers[[1]].cpu().tolist() == [[3, 4, 5]]
+        assert numbers[[True, False]].cpu().tolist() == [[0, 1, 2]]
 
 
 def test_augmentation_draws_the_same_numbers_on_any_device() -> None:
@@ -66,7 +81,12 @@ def test_augmentation_draws_the_same_numbers_on_any_device() -> None:
         depth, mask = view.undo(view.batch.sparse_depth)
         found = [t.cpu() for t in (view.batch.image, view.batch.sparse_depth, view.batch.intrinsics, depth, mask)]
     expected = [here.batch.image, here.batch.sparse_depth, here.batch.intrinsics, *here.undo(here.batch.sparse_depth)]
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape
+        same = torch.isclose(a, b, rtol=1e-5, atol=1e-5)
+        assert (
+            same.float().mean() > 0.99
+        )  # a pixel that lies on a border may round to either side; another draw moves all of them
 
 
 @pytest.mark.filterwarnings("ignore:.*no-op")
@@ -77,7 +97,7 @@ def test_a_method_learns_and_is_judged_where_its_network_is(name: str, places: l
     move(start)
     with another_device():
         method = make(name, start)
-        assert learn(method, places) == expected
+        assert_close(learn(method, places), expected)
         assert all(away(p) for p in method.backbone.parameters())
         method.load_state({key: tensor.cpu() for key, tensor in method.state().items()})  # as from a file
         method.begin_domain(places[1], lambda m, d: None)

@@ -62,14 +62,16 @@ def test_two_processes_have_the_gradients_of_one(name: str, one: Results, both: 
     assert sum(sum(b[name]["torch.float64"]["rows"]) for b in both) >= sum(whole["rows"])  # and borrowed ones
 
 
+# Rows in another batch may take another kernel, whose last bits differ: 1e-7 in the depth is 2e-5 in the gradient
+# of a small layer, and a frame that is weighted wrongly is 0.1.
 # An untrained Uformer or FusionNet gives nearly flat depth, where rounding decides signs in the smoothness:
 # double precision alone tells.
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "l2p"])
-def test_in_single_precision_the_gradients_agree_to_1e_5(
+def test_in_single_precision_the_gradients_agree_to_1e_4(
     name: str, one: Results, both: tuple[Results, Results]
 ) -> None:
     for half in both:
-        assert difference(half[name]["torch.float32"]["gradients"], one[name]["torch.float32"]["gradients"]) < 1e-5
+        assert difference(half[name]["torch.float32"]["gradients"], one[name]["torch.float32"]["gradients"]) < 1e-4
 
 
 def test_the_prior_is_judged_by_the_colours_of_the_whole_batch(one: Results, both: tuple[Results, Results]) -> None:
@@ -106,9 +108,9 @@ def test_evaluation_is_shared_and_every_image_is_at_its_place(
     mean, images = one["evaluation"][batch_size]
     for half in both:
         found_mean, found_images = half["evaluation"][batch_size]
-        assert found_mean == pytest.approx(mean, rel=1e-6)
+        assert found_mean == pytest.approx(mean, rel=1e-5)
         assert [row["name"] for row in found_images] == [row["name"] for row in images]
-        assert [row["mae"] for row in found_images] == pytest.approx([row["mae"] for row in images], rel=1e-6)
+        assert [row["mae"] for row in found_images] == pytest.approx([row["mae"] for row in images], rel=1e-5)
 
 
 def test_running_statistics_of_a_batch_norm_are_averaged(one: Results, both: tuple[Results, Results]) -> None:

@@ -1,5 +1,5 @@
 """What a continual-learning method is: named loss terms and what it keeps between domains.
-The one loop in training.py steps.
+The one loop in training/fit.py steps.
 """
 
 from abc import ABC

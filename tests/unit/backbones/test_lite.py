@@ -26,8 +26,8 @@ def test_depth_stays_inside_the_presets_range_whatever_the_weights(preset: str, 
     torch.nn.init.normal_(net.head.weight, std=50.0)  # type: ignore[arg-type,union-attr]
     with torch.no_grad():
         depth = net(random_batch())
-    assert float(depth.min()) >= low * (1 - 1e-6)
-    assert float(depth.max()) <= high * (1 + 1e-6)
+    assert float(depth.min()) >= low * (1 - 1e-5)
+    assert float(depth.max()) <= high * (1 + 1e-5)
     assert net.depth_range == (low, high)
 
 

@@ -74,7 +74,7 @@ def test_window_attention_equals_a_loop_over_pairs_of_patches(
         nn.init.normal_(parameter, std=0.5)
     x = torch.randn(1, grid[0] * grid[1], 8)
     expected = attention_by_loops(layer, x, grid, shift)
-    torch.testing.assert_close(layer(x, grid, None), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(layer(x, grid, None), expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -87,7 +87,7 @@ def test_one_window_equals_global_attention_of_another_implementation() -> None:
     other.in_proj_bias.copy_(torch.cat([layer.q.bias, layer.kv.bias]))
     other.out_proj.load_state_dict(layer.out.state_dict())
     x = torch.randn(3, 5 * 7, 16)
-    torch.testing.assert_close(layer(x, (5, 7), None), other(x, x, x)[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(layer(x, (5, 7), None), other(x, x, x)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("offset", [(0, 0), (4, 4), (0, 4)])
@@ -148,7 +148,7 @@ def test_pixels_without_a_point_take_the_mean_of_their_patch_then_of_the_frame(n
     assert valid.sum() == 3
     assert value[3, 3] == pytest.approx(-1)
     assert value[9, 11] == pytest.approx(1)
-    torch.testing.assert_close(value[0, [0, 14, 41]], torch.tensor([0.0, 1.0, 1 / 3]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(value[0, [0, 14, 41]], torch.tensor([0.0, 1.0, 1 / 3]), rtol=1e-4, atol=1e-5)
 
 
 def test_a_frame_without_any_point_still_has_a_finite_answer(net: Uformer) -> None:
@@ -196,7 +196,7 @@ def test_a_prompt_acts_in_block_one_as_one_more_key_and_value() -> None:
     k, v = layer.kv(source).chunk(2, -1)
     heads = [t.reshape(1, -1, 2, 4).transpose(1, 2) for t in (layer.q(x), k, v)]
     expected = layer.out(nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(layer(x, (3, 4), prompt), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(layer(x, (3, 4), prompt), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_reach_prompts_through_the_frozen_network(net: Uformer) -> None:
@@ -236,7 +236,7 @@ def test_an_exported_graph_gives_the_same_answer(net: Uformer) -> None:
     b = frames(1, 130, 45)[0]
     inputs = (b.image, b.sparse_depth, b.intrinsics)
     exported = torch.export.export(Flat(), inputs).module()
-    torch.testing.assert_close(exported(*inputs), net(b), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(exported(*inputs), net(b), rtol=1e-4, atol=1e-5)
 
 
 def test_it_learns_from_scratch_what_the_mean_of_the_points_cannot_know() -> None:

@@ -99,7 +99,7 @@ def test_a_frame_damaged_inside_does_not_stop_adapting_and_is_in_the_record(tmp_
 
 DROPPED = """
 import sys
-from protodepth.data.frame import training_batches
+from protodepth.data.batches import training_batches
 from protodepth.data.recording.open import load_recording
 
 if __name__ == "__main__":

@@ -1,0 +1,48 @@
+"""The files, folders and modules that documents, comments and docstrings name are there."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from helpers.documents import DOCUMENTS, ROOT
+
+SOURCES = [
+    str(p.relative_to(ROOT))
+    for folder in ("src", "tests", "benchmarks", "examples")
+    for p in sorted((ROOT / folder).rglob("*.py"))
+]
+INVENTED = {"tests/unit/a/test_b.py"}  # how test_import_layers.py speaks of any file
+WHOLE_PATH = re.compile(r"\b(?:src/protodepth|tests|docs|benchmarks|examples)/[\w./-]*\w")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)")
+MODULE = re.compile(r"^\s*(?:from (protodepth[\w.]*) import|import (protodepth[\w.]*))", re.MULTILINE)
+
+
+def missing_paths(text: str) -> set[str]:
+    return {p for p in WHOLE_PATH.findall(text) if not (ROOT / p).exists()} - INVENTED
+
+
+@pytest.mark.parametrize("document", [d for d in (*DOCUMENTS, *SOURCES) if not d.endswith(Path(__file__).name)])
+def test_every_path_that_is_written_out_exists(document: str) -> None:
+    assert missing_paths((ROOT / document).read_text()) == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_leads_somewhere(document: str) -> None:
+    links = [t for t in LINK.findall((ROOT / document).read_text()) if "://" not in t]
+    assert [t for t in links if not ((ROOT / document).parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_imported_module_exists(document: str) -> None:
+    named = {a or b for a, b in MODULE.findall((ROOT / document).read_text())}
+    assert {name for name in named if find_spec(name) is None} == set()
+
+
+def test_a_path_that_is_gone_is_noticed() -> None:
+    assert missing_paths("see `tests/unit/test_gone.py`, docs/index.md.") == {
+        "tests/unit/test_gone.py",
+        "docs/index.md",
+    }
+    assert missing_paths(f"see {Path('tests') / 'conftest.py'}.") == set()
