@@ -20,7 +20,7 @@ from scipy import ndimage
 
 from protodepth.data.arguments import open_domain
 from protodepth.data.entries import EntryFrames, frame_seed
-from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset, Subset
+from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset, Subset, evenly
 from protodepth.data.interpolation import completions
 from protodepth.data.recording.open import SPARSE_DENSITY
 from protodepth.data.sampling import parse_sampler
@@ -103,8 +103,7 @@ def open_source(argument: str, split: str = "val", count: int = 8) -> Source:
     data = domain.split(split)
     if not len(data):
         raise DataError(f"{argument} has no {split} frames to measure on")
-    chosen = sorted({int(i) for i in np.linspace(0, len(data) - 1, min(count, len(data)))})
-    frames = [everything_known(data)[i] for i in chosen]
+    frames = [everything_known(data)[i] for i in evenly(len(data), count)]
     known = float(np.mean([(full_depth(f) > 0).mean() for f in frames]))
     return Source(domain, frames, known >= SPARSE_DENSITY)
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image as Pillow
 
-from protodepth.data.frame import Frame, evenly
+from protodepth.data.frame import SPLITS, Frame, evenly
 from protodepth.data.interpolation import completions
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.experiments.bench import claim_folder, work
@@ -52,7 +52,6 @@ from protodepth.types import BASE, Float
 
 CHOICES = 48  # frames of a recording, as it is, for which ProtoDepth-A chooses
 PICTURE_WIDTH = 1280  # pixels: twenty settings stay below 6 MB
-SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
