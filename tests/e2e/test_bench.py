@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ import torch
 from protodepth.cli import main
 from protodepth.data.arguments import open_domain
 from protodepth.experiments import bench, trainings
+from protodepth.methods.base import methods
+from protodepth.methods.protodepth import ProtoDepthMethod
 from protodepth.model import ProtoDepth
 from protodepth.training import runs
 
@@ -56,6 +60,45 @@ def test_a_main_table_has_scores_gains_differences_costs_and_the_papers_numbers(
     page = (out / "report.html").read_text()
     assert "ProtoDepth-A" in page
     assert (out / "report.md").read_text().count("| lite |") > 10
+
+
+def test_a_method_from_elsewhere_that_chooses_a_domain_has_both_rows_in_the_tables(tmp_path, monkeypatch):
+    """It says ``chooses`` and has settings of its own; no file of the package knows its name."""
+    monkeypatch.setattr(methods, "_items", dict(methods._items))
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class ElsewhereConfig:
+        size: int = 2
+
+    @methods.register("elsewhere")
+    class Elsewhere(ProtoDepthMethod):
+        name = "elsewhere"
+        Config = ElsewhereConfig
+        without_choosing: ClassVar[dict] = {}
+
+        def __init__(self, model, objective, config=None):
+            size = (config or ElsewhereConfig()).size
+            super().__init__(model, objective, replace(model.config, image_size=size, depth_size=size))
+
+    run(tmp_path, "outdoor", "--backbone", "lite", "--methods", "finetune,elsewhere,protodepth")
+    run(tmp_path, "zero-shot", "--backbone", "lite", "--methods", "finetune,elsewhere")
+    run(tmp_path, "training-time", "--backbone", "lite", "--sequence", "outdoor", "--methods", "elsewhere")
+    run(tmp_path, "qualitative", "--backbone", "lite", "--sequence", "outdoor", "--methods", "elsewhere")
+    tables = results(tmp_path, "outdoor")["tables"]
+    assert [r["Method"] for r in tables["scores"]] == [
+        "Finetuned",
+        "elsewhere-A",
+        "elsewhere",
+        "ProtoDepth-A",
+        "ProtoDepth",
+    ]
+    assert [r["Difference"] for r in tables["paired"] if "elsewhere" in r["Difference"]] == [
+        "elsewhere-A minus ProtoDepth-A",
+        "elsewhere minus ProtoDepth",
+    ]
+    assert [r["Method"] for r in tables["costs"]] == ["Finetuned", "elsewhere", "ProtoDepth"]
+    assert {r["Method"] for r in results(tmp_path, "zero-shot")["tables"]["unseen"]} == {"Finetuned", "elsewhere-A"}
+    assert "elsewhere-A" in {r["Method"] for r in results(tmp_path, "qualitative")["tables"]["outdoor-lite-distance"]}
 
 
 def test_finished_cells_are_not_repeated_and_seeds_can_be_added(out):

@@ -22,7 +22,9 @@ def change(**values: object) -> Options:
 
 
 def document(method: str, told: list[list[float]], not_told: list[list[float]] | None = None) -> dict:
+    settings = ("incremental",) if not_told is None else ("incremental", "agnostic")
     return {
+        "rows": [{"method": method, "setting": setting} for setting in settings],
         "matrix": {
             method: {
                 "incremental": dict.fromkeys(METRICS, told),

@@ -117,6 +117,8 @@ def gain(rows: Iterable[ScoreRow], score: str, setting: str, *, baselines: Seque
         own = [r for r in rows if r.backbone == backbone]
         ours = [r for r in own if r.method == OURS and r.setting == setting]
         others = [r for r in own if (r.method in baselines if baselines else r.method not in (*UNRANKED, OURS))]
+        choosing = {r.method for r in own if r.setting == "agnostic"}  # the others have one row for both settings
+        others = [r for r in others if r.setting == setting or r.method not in choosing]
         for metric in METRICS if ours and others else ():
             best = min(r.value(score, metric) for r in others)
             if best <= 0:

@@ -197,9 +197,9 @@ class Planner:
         rate = tuned.get("rate", recipe.rates.get(method))
         settings = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes
-        if method == "protodepth":
+        if methods.get(method).Config is PrototypeConfig:
             values = {**config.to_dict(prototypes), **settings}
-            prototypes, settings = config.from_dict(PrototypeConfig, values, "settings of protodepth"), {}
+            prototypes, settings = config.from_dict(PrototypeConfig, values, f"settings of {method}"), {}
         return dataclasses.replace(
             recipe,
             rates={} if rate is None else {method: rate},

@@ -58,7 +58,7 @@ def run(job: Job) -> dict[str, Any]:
     distance = {}
     for training in job.cell.needs:
         method = load_stage(job.store, training, domains, new.name)
-        two = (None, display_name("protodepth", "agnostic"))[method.name == "protodepth"]
+        two = display_name(method.name, "agnostic") if method.chooses else None
         samples = add_predictions(samples, method.predict, display_name(method.name), two)
         distance[display_name(method.name)] = errors_by_distance(method, old, old.name)
         if two:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.experiments.cells import Cell
-from protodepth.experiments.paper import OURS, ScoreRow
+from protodepth.experiments.paper import ScoreRow
 from protodepth.metrics import METRICS, UNITS, ScoreMatrix
 from protodepth.report.results import SCORES, display_name
 
@@ -48,16 +48,22 @@ class Group:
 
 
 def groups(finished: Iterable[tuple[Cell, dict[str, Any]]]) -> list[Group]:
-    """Rows in the order of the cells; ProtoDepth has two."""
+    """Rows in the order of the cells; a method that chooses a domain, as ProtoDepth, has two."""
     found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for cell, document in finished:
         found.setdefault((cell.label["backbone"], cell.label["method"]), {})[int(cell.label["seed"])] = document
     rows = []
     for (backbone, method), documents in found.items():
-        for setting in ("agnostic", "incremental") if method == OURS else ("incremental",):
+        for setting in settings_of(next(iter(documents.values())), method):
             rows.append(Group(backbone, method, setting, dict(sorted(documents.items()))))
     order = list(dict.fromkeys(g.backbone for g in rows))
     return sorted(rows, key=lambda g: order.index(g.backbone))
+
+
+def settings_of(document: dict[str, Any], method: str) -> tuple[str, ...]:
+    """The settings in which a method's numbers differ."""
+    found = {row["setting"] for row in document["rows"] if row["method"] == method}
+    return ("agnostic", "incremental") if "agnostic" in found else ("incremental",)
 
 
 def unit(score: str, metric: str) -> str:

@@ -16,7 +16,7 @@ from protodepth.experiments.paper import table
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import network_name
 from protodepth.experiments.trainings import load_start, sequence_recipe
-from protodepth.methods.base import Method
+from protodepth.methods.base import Method, methods
 from protodepth.report.results import about_run, display_name
 from protodepth.report.tables import Column, Line, Table, Value
 from protodepth.training.fit import fit
@@ -24,13 +24,14 @@ from protodepth.training.runs import build_method, open_domains
 
 
 def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
-    """ProtoDepth twice: without and with the descriptor's loss."""
+    """What can leave out what only choosing needs, twice: ProtoDepth without and with the descriptor's loss."""
     cells = []
     steps = max(5, min(plan.options.steps or TIMED_STEPS, TIMED_STEPS))
     for sequence in experiment.sequences:
         for backbone in experiment.networks(plan.options):
             for method in plan.options.methods or (*MAIN[1:], "protodepth"):
-                variants = {"": {}} if method != "protodepth" else {"": {"learn_descriptor": False}, "A": {}}
+                less = methods.get(method).without_choosing
+                variants: dict[str, dict[str, Any]] = {"": less, "A": {}} if less else {"": {}}
                 for variant, changes in variants.items():
                     row = Training(
                         sequence=sequence, backbone=backbone, method=method, variant=variant, changes=changes

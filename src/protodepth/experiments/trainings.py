@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from protodepth import config
@@ -16,23 +15,18 @@ from protodepth.backbones.fusionnet import FusionNet
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
-from protodepth.errors import DataError
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.jobs import Job
 from protodepth.methods.base import Method
 from protodepth.methods.statistics import describe
-from protodepth.metrics import METRICS
 from protodepth.model import ProtoDepth
 from protodepth.report.results import about_run, results_document
 from protodepth.storage import files
 from protodepth.training.fit import Progress, fit
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.runs import build_method, open_domains, train_base, train_scaffnet
-from protodepth.training.sequence import SequenceResult, run_sequence
+from protodepth.training.sequence import run_sequence
 from protodepth.types import BatchPrediction
-
-# what methods keep to learn further and do not need to predict: a stored stage is there to be looked at
-FOR_TRAINING = ("fisher.", "anchor.", "auxiliary_", "teacher.", "buffer.", "describer.", "features.")
 
 
 def base_folder(store: Store, base: Cell) -> Path:
@@ -111,40 +105,27 @@ def run_training(job: Job) -> dict[str, Any]:
             return fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
 
         def keep(domain: Domain) -> None:
-            tensors = {k: t for k, t in method.state().items() if not k.startswith(FOR_TRAINING)}
-            stages[domain.name] = files.write_tensors(_stage_file(job.place, domain.name), tensors)
+            stages[domain.name] = files.write_tensors(_stage_file(job.place, domain.name), method.stage_state())
 
-        after_each_domain(method, keep)
         result = run_sequence(
             method,
             domains,
             fit_domain,
             curve_every=recipe.curve_every,
             split=job.cell.settings["split"],
+            after_domain=keep,
             folder=job.place / "state",
         )
-    check_settings_agree(result)
     about = about_run("", recipe.seed, resumed=resumed, threads=torch.get_num_threads())
     document = results_document([result], seconds=sum(result.seconds), about=about)
     document |= {
         "stages": stages,
         "record": result.record,
         "parameters": count_parameters(method.backbone),
-        "overhead": method.model.overhead().percent if name == "protodepth" else {},
+        "overhead": method.model.overhead().percent if method.chooses else {},
     }
     shutil.rmtree(job.place / "state", ignore_errors=True)
     return document
-
-
-def after_each_domain(method: Method, keep: Callable[[Domain], None]) -> None:
-    """Call ``keep`` when a method has ended a domain: only then its state is whole (Fisher, buffer, statistics)."""
-    end = method.end_domain
-
-    def end_domain(domain: Domain) -> None:
-        end(domain)
-        keep(domain)
-
-    method.end_domain = end_domain  # type: ignore[method-assign]
 
 
 def sequence_recipe(cell: Cell) -> SequenceRecipe:
@@ -153,19 +134,6 @@ def sequence_recipe(cell: Cell) -> SequenceRecipe:
 
 def _stage_file(place: Path, domain: str) -> Path:
     return place / "stages" / f"{domain}.safetensors"
-
-
-def check_settings_agree(result: SequenceResult) -> None:
-    """A method with one network has the same numbers whether it is told the domain or not."""
-    if result.method == "protodepth":
-        return
-    for metric in METRICS:
-        told, not_told = result.incremental.matrices[metric].values, result.agnostic.matrices[metric].values
-        if not np.array_equal(told, not_told, equal_nan=True):
-            raise DataError(
-                f"{result.method} gave other numbers without the domain's name ({metric}): "
-                "its predict must not depend on it, or be deterministic"
-            )
 
 
 def load_stage(store: Store, cell: Cell, domains: list[Domain], name: str) -> Method:

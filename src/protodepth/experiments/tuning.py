@@ -17,6 +17,7 @@ from protodepth.experiments.bench import check_data, claim_folder, work
 from protodepth.experiments.cells import Cell, Store, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
+from protodepth.methods.base import methods
 from protodepth.metrics import METRICS
 from protodepth.progress import Reporter
 from protodepth.storage import files
@@ -97,12 +98,12 @@ def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, dom
 
 
 def score(document: dict[str, Any], method: str) -> float:
-    """Geometric mean of Average Performance over the four metrics (and, for ProtoDepth, over both settings):
+    """Geometric mean of Average Performance over the four metrics (and, if the method chooses, over both settings):
     lower is better.
 
     No metric outweighs another by its unit.
     """
-    settings = ("incremental", "agnostic") if method == "protodepth" else ("incremental",)
+    settings = ("incremental", "agnostic") if methods.get(method).chooses else ("incremental",)
     logs = []
     for setting in settings:
         group = Group("", method, setting, {0: document})

@@ -47,21 +47,28 @@ def run(job: Job) -> dict[str, Any]:
     method = load_stage(job.store, training, domains, domains[-1].name)
     found = evaluate(lambda batch: method.predict(batch, None), unseen.test, unseen.rules)
     chosen = {name: found.chosen.count(name) for name in dict.fromkeys(found.chosen)}
-    return {"domain": unseen.name, "errors": found.mean, "frames": len(found.images), "chosen": chosen}
+    return {
+        "domain": unseen.name,
+        "errors": found.mean,
+        "frames": len(found.images),
+        "chosen": chosen,
+        "chooses": method.chooses,
+    }
 
 
 def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) -> dict[str, Any]:
     there, lines, notes = _printed_errors("zero-shot", paper), [], []
     for (backbone, method, _), results in _variants(finished).items():
-        setting = "agnostic" if method == OURS else "incremental"
+        chooses = results[0].get("chooses", method == OURS)  # older results do not say it
+        setting = "agnostic" if chooses else "incremental"
         numbers = there.get((method, setting), {})
         cells = tuple(Value.of([r["errors"][m] for r in results], numbers.get(m)) for m in METRICS)
         lines.append(
             Line((network_name(backbone), display_name(method, setting)), cells, backbone, method != "pretrained")
         )
-        if method == OURS:
+        if chooses:
             notes.append(
-                f"{network_name(backbone)}: ProtoDepth-A used "
+                f"{network_name(backbone)}: {display_name(method, setting)} used "
                 + ", ".join(f"{n} for {c}" for n, c in results[0]["chosen"].items())
                 + " frames."
             )

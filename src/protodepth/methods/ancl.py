@@ -53,6 +53,7 @@ class ANCL(EWC):
 
     name: ClassVar[str] = "ancl"
     Config: ClassVar[Any] = ANCLConfig
+    only_to_learn: ClassVar[tuple[str, ...]] = (*EWC.only_to_learn, "auxiliary_")
     config: ANCLConfig  # type: ignore[assignment]
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: ANCLConfig | None = None) -> None:

@@ -40,6 +40,7 @@ class Method(ABC):
     ``end_domain``    Fisher, buffer, freeze; also called for a first domain that the model has learned before
     ``predict``       depth for a batch; ``domain`` None = not given
     ``state``         every tensor that must survive a restart
+    ``stage_state``   the part of it that predicting needs: what is kept of a stage for those who want to look again
 
     ``model`` is the start: a pretrained backbone (and D_1's descriptor).  A method owns it;
     callers give each method its own copy.
@@ -47,6 +48,9 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     Config: ClassVar[Any] = None  # its frozen dataclass of settings; None = it has none
+    chooses: ClassVar[bool] = False  # True: ``predict`` depends on the domain's name and chooses one where it is None
+    without_choosing: ClassVar[dict[str, Any]] = {}  # changes to its settings that leave out what only choosing needs
+    only_to_learn: ClassVar[tuple[str, ...]] = ()  # how names in ``state`` begin that predicting does not need
     trains: bool = True  # False: nothing is learned (pretrained)
     seed: int = 0  # of the run: what a method draws itself (the start of prototypes) is part of the spread over seeds
 
@@ -84,7 +88,7 @@ class Method(ABC):
     def end_domain(self, domain: Domain) -> None: ...
 
     def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
-        """All methods but ProtoDepth have one network, so the domain's name changes nothing."""
+        """One network, so the domain's name changes nothing; a method where it does says ``chooses``."""
         return self.model.predict_batch(batch, "base")
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
@@ -104,6 +108,10 @@ class Method(ABC):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self.backbone.load_state_dict(part(state, "backbone."))
+
+    def stage_state(self) -> dict[str, Tensor]:
+        """What of ``state`` belongs to a stage that is stored to be looked at: all that predicting needs."""
+        return {name: t for name, t in self.state().items() if not name.startswith(self.only_to_learn)}
 
     def extra_parameters(self) -> int:
         """Parameters beyond the network that are kept for good."""

@@ -61,6 +61,7 @@ class CMP(Replay):
 
     name: ClassVar[str] = "cmp"
     Config: ClassVar[Any] = CMPConfig
+    only_to_learn: ClassVar[tuple[str, ...]] = (*Replay.only_to_learn, "describer.", "features.")
     config: CMPConfig  # type: ignore[assignment]
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: CMPConfig | None = None) -> None:

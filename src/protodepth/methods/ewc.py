@@ -105,6 +105,7 @@ class EWC(Finetune):
 
     name: ClassVar[str] = "ewc"
     Config: ClassVar[Any] = EWCConfig
+    only_to_learn: ClassVar[tuple[str, ...]] = ("fisher.", "anchor.")
     config: EWCConfig
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: EWCConfig | None = None) -> None:

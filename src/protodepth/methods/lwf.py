@@ -53,6 +53,7 @@ class LwF(Finetune):
 
     name: ClassVar[str] = "lwf"
     Config: ClassVar[Any] = LwFConfig
+    only_to_learn: ClassVar[tuple[str, ...]] = ("teacher.",)
     config: LwFConfig
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: LwFConfig | None = None) -> None:

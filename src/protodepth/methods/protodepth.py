@@ -1,7 +1,7 @@
 """ProtoDepth: the network is frozen, each new domain gets prototypes and a descriptor (Eq. 6-11)."""
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -26,6 +26,8 @@ class ProtoDepthMethod(Method):
 
     name: ClassVar[str] = "protodepth"
     Config: ClassVar[type] = PrototypeConfig
+    chooses: ClassVar[bool] = True
+    without_choosing: ClassVar[dict[str, Any]] = {"learn_descriptor": False}
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: PrototypeConfig | None = None) -> None:
         super().__init__(model, objective, config or model.config)

@@ -70,6 +70,7 @@ class Replay(Finetune):
 
     name: ClassVar[str] = "replay"
     Config: ClassVar[Any] = ReplayConfig
+    only_to_learn: ClassVar[tuple[str, ...]] = ("buffer.",)
     config: ReplayConfig
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: ReplayConfig | None = None) -> None:

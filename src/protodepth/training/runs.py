@@ -32,6 +32,7 @@ from protodepth.methods.base import Method, build, methods
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter, StepCount
+from protodepth.prototypes import PrototypeConfig
 from protodepth.report.results import about_run, display_name, results_document
 from protodepth.report.run import table, write_run
 from protodepth.report.samples import Sample, add_predictions, collect
@@ -141,14 +142,14 @@ def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method
     """A method with its settings of the recipe, on its own copy of the start model."""
     cls = methods.get(name)
     start = copy.deepcopy(model)
-    values: Any = recipe.prototypes if name == "protodepth" else None
+    values: Any = recipe.prototypes if cls.Config is PrototypeConfig else None
     settings = dict(recipe.settings.get(name, {}))
-    kind = getattr(cls, "Config", None)
+    kind = cls.Config
     if settings and kind is None:
         raise ConfigError(f"method {name!r} has no settings, got {sorted(settings)}")
     if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
         settings.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread over seeds
-    if name != "protodepth" and kind is not None:
+    if values is None and kind is not None:
         values = config.from_dict(kind, settings, f"settings of {name}")
     elif settings:
         values = dataclasses.replace(recipe.prototypes, **settings)
@@ -313,7 +314,7 @@ def print_table(document: dict[str, Any]) -> None:
 
 def picture(samples: list[Sample], method: Method) -> list[Sample]:
     """The samples with the method's predictions under its displayed names."""
-    agnostic = display_name(method.name, "agnostic") if method.name == "protodepth" else None
+    agnostic = display_name(method.name, "agnostic") if method.chooses else None
     return add_predictions(samples, method.predict, display_name(method.name), agnostic)
 
 

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from protodepth import distributed
+from protodepth.data.batches import collate
+from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain
+from protodepth.errors import ConfigError
 from protodepth.methods.base import Method
 from protodepth.metrics import Scores
 from protodepth.storage import files
@@ -61,8 +65,23 @@ class Judge:
         name = None if agnostic else domain.name
         return evaluate(lambda b: self.method.predict(b, name), domain.split(split or self.split), domain.rules)
 
-    def row(self, *, agnostic: bool) -> list[Evaluation]:
-        return [self.errors(d, agnostic=agnostic) for d in self.domains]
+    def settings(self, domain: Domain, split: str | None = None) -> tuple[Evaluation, Evaluation]:
+        """With the domain's name and without it; what does not choose is asked once, for both."""
+        told = self.errors(domain, agnostic=False, split=split)
+        return told, self.errors(domain, agnostic=True, split=split) if self.method.chooses else told
+
+    def check(self) -> None:
+        """A method that does not choose gives the same depth with and without the name: a frame of each domain is
+        asked twice."""
+        for domain in () if self.method.chooses else self.domains:
+            data = domain.split(self.split)
+            batch = collate([next(readable(data, Faults(len(data))))])
+            told, not_told = (self.method.predict(batch, name).depth for name in (domain.name, None))
+            if not torch.equal(told, not_told):
+                raise ConfigError(
+                    f"{self.method.name} gives other depth on {domain.name} without the domain's name: its class must "
+                    "say chooses = True, or its predict must be deterministic"
+                )
 
 
 FitDomain = Callable[[Method, Domain, Callable[[int], None] | None], Progress]
@@ -113,12 +132,14 @@ def run_sequence(
     curve_every: int = 0,
     split: str = "test",
     report: Callable[[str], None] = lambda text: None,
+    after_domain: Callable[[Domain], None] = lambda domain: None,
     folder: Path | None = None,
 ) -> SequenceResult:
     """Learn the domains in order and judge all of them after each: ``a_j^k`` in both settings.
 
     ``pretrained``: the model has learned ``domains[0]`` already.  ``curve_every`` > 0 also evaluates every seen domain
-    on val frames each so many steps; ``folder`` keeps these points for a resumed run.
+    on val frames each so many steps; ``folder`` keeps these points for a resumed run.  ``after_domain`` is called when
+    the method has ended a domain: only then its state is whole (Fisher, buffer, statistics).
     """
     judge = Judge(method=method, domains=domains, split=split)
     curve = Curve(judge, curve_every, folder / f"curve-{method.name}.json" if folder else None)
@@ -149,8 +170,11 @@ def run_sequence(
             method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
         agree(method)
         report(f"{method.name}: evaluating after {domain.name}")
-        incremental.append([e.mean for e in judge.row(agnostic=False)])
-        last = judge.row(agnostic=True)
+        after_domain(domain)
+        pairs = [judge.settings(d) for d in domains]
+        judge.check()
+        incremental.append([told.mean for told, _ in pairs])
+        last = [not_told for _, not_told in pairs]
         agnostic.append([e.mean for e in last])
     bad |= {f"{d.name} {split}": e.bad_frames for d, e in zip(domains, last, strict=True) if e.bad_frames}
     names = chosen_names(last, domains)
@@ -187,13 +211,7 @@ def chosen_names(last: Sequence[Evaluation], domains: Sequence[Domain]) -> tuple
 def curve_points(judge: Judge, stage: int, step: int, seen: Sequence[Domain]) -> list[dict[str, Any]]:
     """Errors on the val frames of the domains seen so far, in both settings."""
     return [
-        {
-            "stage": stage,
-            "step": step,
-            "domain": d.name,
-            "setting": setting,
-            **judge.errors(d, agnostic=setting == "agnostic", split="val").mean,
-        }
+        {"stage": stage, "step": step, "domain": d.name, "setting": setting, **found.mean}
         for d in seen
-        for setting in ("incremental", "agnostic")
+        for setting, found in zip(("incremental", "agnostic"), judge.settings(d, "val"), strict=True)
     ]

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from helpers.methods_toy import Line, no_fit, toy_domain
+from helpers.methods_toy import Line, SquaredError, no_fit, toy_domain, toy_model
 from protodepth.data.augment import AugmentConfig, augment, generator
+from protodepth.data.batches import collate
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.types import Batch, Latents, LossTerms
@@ -46,3 +47,18 @@ def test_depth_and_prior_are_compared_in_the_same_pixels(name: str) -> None:
     if name == "protodepth":
         nn.init.zeros_(method.model.domain("a").sets["latent"].P)  # no bias: the adapted depth is the network's
     assert float(method.loss(batch, view)["difference"]) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["ewc", "ancl", "lwf", "replay", "cmp"])
+def test_a_stage_to_look_at_keeps_the_network_and_nothing_that_only_learning_needs(name: str) -> None:
+    """All that is in ``state`` beside the network is the method's own to name: no other file lists its prefixes."""
+    domain = toy_domain("a", [(0.2, 1.0), (0.5, 2.0), (0.8, 3.0)])
+    method = build(name, toy_model(), SquaredError())  # type: ignore[arg-type]
+    method.prepare([domain])
+    method.end_domain(domain)
+    assert len(method.state()) > len(method.stage_state())
+    assert set(method.stage_state()) == {"backbone.slope", "backbone.offset"}
+    again = build(name, toy_model(7.0, 7.0), SquaredError())  # type: ignore[arg-type]
+    again.load_state(method.stage_state())
+    batch = collate([domain.test[0]])
+    assert torch.equal(again.predict(batch, None).depth, method.predict(batch, None).depth)

@@ -11,6 +11,7 @@ import torch
 from conftest import tiny_model
 from helpers.toy_frames import RULES, constant, frame
 from protodepth.data.frame import Domain
+from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.statistics import describe
@@ -29,6 +30,7 @@ class Scripted(Method):
     """Predicts 1 m plus a tenth for each domain learned so far if the domain is given, plus two tenths if not."""
 
     name = "scripted"
+    chooses = True
 
     def __init__(self) -> None:
         model = tiny_model()
@@ -78,6 +80,50 @@ def test_row_k_holds_the_errors_on_every_domain_after_domain_k_in_both_settings(
     assert result.domains == ("a", "b", "c")
     assert result.skipped == 2
     assert len(result.seconds) == 2
+
+
+class OneNetwork(Scripted):
+    """As Scripted with the domain given, whether it is or not; counts how often it is asked."""
+
+    chooses = False
+    asked = 0
+
+    def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
+        self.asked += 1
+        return constant(1 + 0.1 * len(self.learned), "base")(batch)
+
+
+class Undeclared(Scripted):
+    """Chooses without saying so."""
+
+    chooses = False
+
+
+def test_what_does_not_choose_is_evaluated_once_for_both_settings() -> None:
+    counts = {}
+    for kind in (OneNetwork, type("Choosing", (OneNetwork,), {"chooses": True})):
+        method = kind()
+        result = run_sequence(method, [toy(name, 1.0) for name in "abc"], scripted_fit, curve_every=2)
+        counts[kind.chooses] = method.asked
+        assert result.incremental.to_json() == result.agnostic.to_json()
+        assert {p["setting"] for p in result.curves} == {"incremental", "agnostic"}
+        assert result.confusion is None
+    stages, domains, looks = 3, 3, 1 + 2 * 2 + 2 + 2 * 3
+    assert counts[True] == 2 * (stages * domains + looks)
+    assert counts[False] == stages * domains + looks + 2 * stages * domains  # and one frame of each is asked twice
+
+
+def test_a_method_that_chooses_and_does_not_say_so_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"scripted gives other depth on a without .* chooses = True"):
+        run_sequence(Undeclared(), [toy(name, 1.0) for name in "ab"], scripted_fit)
+
+
+def test_whoever_wants_to_keep_something_is_called_when_a_domain_has_ended() -> None:
+    method, seen = Scripted(), []
+    domains = [toy(name, 1.0) for name in "abc"]
+    run_sequence(method, domains, scripted_fit, after_domain=lambda d: seen.append((d.name, list(method.learned))))
+    assert seen == [("a", ["a"]), ("b", ["a", "b"]), ("c", ["a", "b", "c"])]
+    assert "end_domain" not in vars(method)
 
 
 def test_a_sequence_from_scratch_also_learns_the_first_domain() -> None:
