@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Show = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # called with what is done, how much of it, of how much
 
 
 @contextmanager
-def progress_bar() -> Iterator[Show]:
+def progress_bar() -> Iterator[Progress]:
     """A bar on a terminal; elsewhere (a log file, a pipe) one plain line for each tenth of the work, on stderr."""
     if not sys.stderr.isatty():
         yield _plain_lines()
@@ -30,7 +30,7 @@ def progress_bar() -> Iterator[Show]:
         yield show
 
 
-def _plain_lines() -> Show:
+def _plain_lines() -> Progress:
     def show(what: str, done: int, total: int) -> None:
         if done == total or (total >= 10 and done % max(1, total // 10) == 0):
             print(f"{what}: {done}/{total}", file=sys.stderr, flush=True)
@@ -61,10 +61,11 @@ class Reporter:
 
     def _rich(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with Bar(*columns, console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task(label, total=total)
             yield lambda n: progress.update(task, completed=n)
 

@@ -90,10 +90,10 @@ def groups(frames: Iterable[Frame], size: int) -> Iterator[list[Frame]]:
         yield group
 
 
-Fault = tuple[str, str]  # frame, reason
+BadFrame = tuple[str, str]  # frame, reason
 
 
-class _Forgiving(Dataset[tuple[Frame | None, tuple[Fault, ...]]]):
+class _Forgiving(Dataset[tuple[Frame | None, tuple[BadFrame, ...]]]):
     """(frame, faults met on the way to it): in place of a bad frame comes the next good one, whoever reads it."""
 
     def __init__(self, data: FrameDataset) -> None:
@@ -102,8 +102,8 @@ class _Forgiving(Dataset[tuple[Frame | None, tuple[Fault, ...]]]):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, index: int) -> tuple[Frame | None, tuple[Fault, ...]]:
-        met: list[Fault] = []
+    def __getitem__(self, index: int) -> tuple[Frame | None, tuple[BadFrame, ...]]:
+        met: list[BadFrame] = []
         for number in range(index, index + Faults(len(self)).most + 1):
             try:
                 frame = self.data[number % len(self)]
@@ -123,8 +123,8 @@ class _Collator:
         self.domain, self.share = domain, share
 
     def __call__(
-        self, items: list[tuple[Frame | None, tuple[Fault, ...]]]
-    ) -> tuple[Batch | DataError | None, tuple[Fault, ...]]:
+        self, items: list[tuple[Frame | None, tuple[BadFrame, ...]]]
+    ) -> tuple[Batch | DataError | None, tuple[BadFrame, ...]]:
         frames = [frame for frame, _ in items if frame is not None]
         faults = tuple(fault for _, met in items for fault in met)
         if len(frames) < len(items):

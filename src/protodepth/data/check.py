@@ -9,13 +9,14 @@ import numpy as np
 from protodepth.data.arguments import open_domain, parse_argument, split_query
 from protodepth.data.datasets.lists import read_lists
 from protodepth.data.entries import EntryFrames
-from protodepth.data.faults import CheckReport, Fault, Faults, Progress, in_threads, kind_of, readable
+from protodepth.data.faults import CheckReport, Fault, Faults, in_threads, kind_of, readable
 from protodepth.data.files import cameras
 from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame, FrameDataset, evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.check import check_recording, write_fixes
 from protodepth.data.recording.open import recording_options
 from protodepth.errors import DataError, ProtoDepthError
+from protodepth.progress import Progress
 
 
 def check(path: str | Path, *, fix: bool = False, progress: Progress | None = None, **options: Any) -> CheckReport:
@@ -60,16 +61,18 @@ def check_domain(domain: Domain, path: str = "", progress: Progress | None = Non
     for split in SPLITS:
         data = domain.split(split)
         total += len(data)
-        work = partial(_check_number, data, split, domain.rules)
-        for found in in_threads(work, range(len(data)), split, progress):
-            faults += found
+        check_frame = partial(_check_number, data, split, domain.rules)
+        for of_frame in in_threads(check_frame, range(len(data)), split, progress):
+            faults += of_frame
     notes = [str(n) for n in domain.identity.get("notes", ())]
-    more, said = _check_poses(domain)
+    pose_faults, pose_notes = _check_poses(domain)
     known = domain.identity.get("counts", {}).items()
     if known:
         listed = ", ".join(f"{what} {pair['found']} of {pair['published']}" for what, pair in known)
-        said.append(f"found of published: {listed}")
-    return CheckReport(path=path or domain.name, frames=total, faults=(*faults, *more), notes=(*notes, *said))
+        pose_notes.append(f"found of published: {listed}")
+    return CheckReport(
+        path=path or domain.name, frames=total, faults=(*faults, *pose_faults), notes=(*notes, *pose_notes)
+    )
 
 
 def _check_number(data: FrameDataset, split: str, rules: EvalRules, number: int) -> list[Fault]:
@@ -112,14 +115,14 @@ def check_frame(
 
 def _unit_fault(frame: Frame, points: np.ndarray, rules: EvalRules | None) -> str | None:
     """Against the ground truth; without it, against the depth up to which the data is judged."""
-    told = "mm read as /256 is 3.91 times too far, /256 read as mm 3.91 times too near"
+    hint = "mm read as /256 is 3.91 times too far, /256 read as mm 3.91 times too near"
     if frame.ground_truth is not None:
         both = points & (frame.ground_truth > 0)
         ratio = float(np.median(frame.sparse_depth[both] / frame.ground_truth[both])) if both.sum() > 20 else 1.0
-        return None if 0.5 < ratio < 2 else f"sparse depth is {ratio:.3g} times the ground truth: {told}"
+        return None if 0.5 < ratio < 2 else f"sparse depth is {ratio:.3g} times the ground truth: {hint}"
     middle = float(np.median(frame.sparse_depth[points])) if points.any() else 0.0
     if rules is not None and middle > rules.max_depth:
-        return f"half of the points lie beyond {middle:.1f} m, judged up to {rules.max_depth:g} m: {told}"
+        return f"half of the points lie beyond {middle:.1f} m, judged up to {rules.max_depth:g} m: {hint}"
     return None
 
 

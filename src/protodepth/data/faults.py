@@ -9,6 +9,7 @@ from typing import Any
 
 from protodepth.data.frame import Frame, FrameDataset
 from protodepth.errors import DataError
+from protodepth.progress import Progress
 
 logger = logging.getLogger("protodepth")
 MAX_BAD = 0.05  # more than this share of bad frames stops
@@ -28,22 +29,22 @@ class Faults:
 
     total: int
     what: str = "the data"
-    found: dict[str, str] = field(default_factory=dict)  # frame -> reason
+    reasons: dict[str, str] = field(default_factory=dict)  # frame -> reason
 
     @property
     def most(self) -> int:
         return int(MAX_BAD * self.total)
 
     def add(self, name: str, reason: str) -> None:
-        if name in self.found:
+        if name in self.reasons:
             return
-        self.found[name] = reason
-        check_share(self.what, self.found, self.total, "protodepth data check lists them all")
+        self.reasons[name] = reason
+        check_share(self.what, self.reasons, self.total, "protodepth data check lists them all")
         logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
 
-    def merge(self, found: dict[str, str]) -> None:
+    def merge(self, reasons: dict[str, str]) -> None:
         """Also count what another process met."""
-        for name, reason in found.items():
+        for name, reason in reasons.items():
             self.add(name, reason)
 
 
@@ -76,7 +77,6 @@ ADVICE = {
     "unreadable": "see the message",
 }
 HARMLESS = ("static", "nan")
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ def kind_of(message: str) -> str:
 
 
 def in_threads(
-    work: Callable[[Any], list[Fault]], items: Sequence[Any], what: str, progress: Progress | None
+    check_item: Callable[[Any], list[Fault]], items: Sequence[Any], what: str, progress: Progress | None
 ) -> Iterator[list[Fault]]:
     with ThreadPoolExecutor(4) as pool:
-        for n, found in enumerate(pool.map(work, items), 1):
+        for n, faults in enumerate(pool.map(check_item, items), 1):
             if progress:
                 progress(f"checking {what}", n, len(items))
-            yield found
+            yield faults

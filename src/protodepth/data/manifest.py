@@ -29,6 +29,7 @@ from protodepth.data.faults import check_share
 from protodepth.data.files import images
 from protodepth.data.frame import SPLITS, Domain, EvalRules
 from protodepth.errors import DataError, UnknownNameError
+from protodepth.progress import Progress
 from protodepth.registry import Registry
 from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_bytes, write_json
@@ -39,7 +40,6 @@ INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
 FORMAT = 1
 BLOCK = 4096  # entries in work at once
 TOO_FEW = "too few sparse points"
-Progress = Callable[[str, int, int], None]  # (what, done, total)
 Counts = Mapping[str, tuple[int, int]]  # what -> (found, published)
 
 
@@ -188,10 +188,10 @@ def prepare(
         for split in SPLITS:
             entries = EntryTable.pack(scan.splits[split]() if split in scan.splits else ())
             lines = io.BytesIO()
-            for n, (entry, why, made, kept) in enumerate(_derive_all(scan, folder, split, entries, pool)):
+            for n, (entry, why, written, reused) in enumerate(_derive_all(scan, folder, split, entries, pool)):
                 if progress:
                     progress(f"{dataset} {split}", n + 1, len(entries))
-                tally = [tally[0] + made, tally[1] + kept]
+                tally = [tally[0] + written, tally[1] + reused]
                 if why == TOO_FEW:
                     rejected += 1
                 elif why:
@@ -202,8 +202,8 @@ def prepare(
             own = {frame: reason for frame, reason in bad.items() if frame.startswith(f"{split}/")}
             check_share(f"{dataset} {split}", own, len(entries))
             write_bytes(folder / f"{split}.jsonl", lines.getvalue())
-    found = {"counts": counts, "tally": scan.tally(), "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
-    write_json(folder / "manifest.json", {**_request(scan), **found})
+    results = {"counts": counts, "tally": scan.tally(), "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
+    write_json(folder / "manifest.json", {**_request(scan), **results})
     return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad, rejected=rejected)
 
 
@@ -250,10 +250,10 @@ Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps writt
 
 
 def _derive_all(scan: Scan, folder: Path, split: str, entries: EntryTable, pool: Executor | None) -> Iterator[Derived]:
-    work = partial(_derive, scan.reader, scan.derive, folder, (split, scan.min_points.get(split, 0)))
+    derive_entry = partial(_derive, scan.reader, scan.derive, folder, (split, scan.min_points.get(split, 0)))
     for first in range(0, len(entries), BLOCK):  # a pool takes in all that it is given, before the first is done
         some = [entries[i] for i in range(first, min(first + BLOCK, len(entries)))]
-        yield from pool.map(work, some, chunksize=8) if pool else map(work, some)
+        yield from pool.map(derive_entry, some, chunksize=8) if pool else map(derive_entry, some)
 
 
 @contextmanager
@@ -285,9 +285,9 @@ def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tu
     if frame is not None:
         if (frame.sparse_depth > 0).sum() < min_points:
             return entry, TOO_FEW, 0, 0
-        made = {"sparse": frame.sparse_depth, "truth": frame.ground_truth}
+        maps = {"sparse": frame.sparse_depth, "truth": frame.ground_truth}
         for what in missing:
-            images.write_depth(folder / wanted[what], made[what])  # type: ignore[arg-type]
+            images.write_depth(folder / wanted[what], maps[what])  # type: ignore[arg-type]
     changed |= {what: f"@/{name}" for what, name in wanted.items()}
     return changed, None, len(missing), len(wanted) - len(missing)
 

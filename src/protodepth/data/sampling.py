@@ -14,7 +14,7 @@ from protodepth.errors import DataError, UnknownNameError
 from protodepth.types import Float
 
 Sampler = Callable[[np.ndarray, np.ndarray, int], np.ndarray]  # (image, depth, seed) -> sparse depth
-Sample = Callable[..., np.ndarray]
+SampleFunction = Callable[..., np.ndarray]
 
 
 def luminance(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
@@ -270,8 +270,8 @@ def _fast_points(image: np.ndarray, sampler: str) -> np.ndarray:
     """(column, row) of all FAST corners: threshold 1, no suppression."""
     cv2 = _opencv(sampler)
     grey = np.rint(luminance(image) * 255).astype(np.uint8)
-    found = cv2.FastFeatureDetector_create(threshold=1, nonmaxSuppression=False).detect(grey)
-    return np.array([p.pt for p in found], np.int64).reshape(-1, 2)
+    corners = cv2.FastFeatureDetector_create(threshold=1, nonmaxSuppression=False).detect(grey)
+    return np.array([p.pt for p in corners], np.int64).reshape(-1, 2)
 
 
 def _opencv(sampler: str) -> Any:
@@ -310,7 +310,7 @@ def _pattern_sampler(folder: Path) -> Sampler:
     return sampler
 
 
-SAMPLERS: Mapping[str, Sample] = {
+SAMPLERS: Mapping[str, SampleFunction] = {
     "harris": harris,
     "harris_grid": harris_grid,
     "harris_uncle": harris_uncle,

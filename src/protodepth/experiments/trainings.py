@@ -22,7 +22,7 @@ from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.report.results import about_run, results_document
 from protodepth.storage import files
-from protodepth.training.fit import Progress, fit
+from protodepth.training.fit import FitRecord, fit
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.runs import build_method, open_domains, train_base, train_scaffnet
 from protodepth.training.sequence import run_sequence
@@ -100,7 +100,7 @@ def run_training(job: Job) -> dict[str, Any]:
     with job.reporter.bar(job.cell.title, schedule.steps * method.trainings(len(domains) - 1)) as advance:
         log = job.log(advance)
 
-        def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+        def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
             place = job.place / "state" / f"{learner.name}-{domain.name}"
             return fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
 

@@ -39,13 +39,13 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
             for frames in groups(readable(data, faults, block), batch_size)
             for row in image_errors(frames, predict(collate(frames)), rules)
         ]
-    for found in distributed.gather((rows, faults.found)):
+    for found in distributed.gather((rows, faults.reasons)):
         rows |= found[0]
         faults.merge(found[1])
     images = [row for start in sorted(rows) for row in rows[start]]
     if not images:
         raise DataError("there are no frames to evaluate")
-    return Evaluation(mean_errors(images), images, faults.found)
+    return Evaluation(mean_errors(images), images, faults.reasons)
 
 
 def own_blocks(count: int, batch_size: int) -> list[range]:

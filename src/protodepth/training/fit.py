@@ -81,7 +81,7 @@ def silent(step: int, record: dict[str, Any]) -> None:
 
 
 @dataclass(slots=True)
-class Progress:
+class FitRecord:
     """What a run of ``fit`` reports when it is done."""
 
     steps: int = 0
@@ -168,14 +168,14 @@ def fit(
     log: Log = silent,
     folder: Path | None = None,
     each_step: Callable[[int], None] | None = None,
-) -> Progress:
+) -> FitRecord:
     """Train a method on one domain.
 
     ``folder`` keeps the state: if one is there from an interrupted run, training goes on from it and ends with the same
     weights as an uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there)
     and may raise StopTraining.  Ground truth never comes here.
     """
-    progress, started = Progress(), time.monotonic()
+    progress, started = FitRecord(), time.monotonic()
     if not method.trains:
         return progress
     check_processes(schedule)
@@ -222,9 +222,9 @@ def fit(
             raise
         finally:
             loader.close()
-    for found in distributed.gather(loader.faults.found):
+    for found in distributed.gather(loader.faults.reasons):
         loader.faults.merge(found)
-    progress.bad_frames = loader.faults.found
+    progress.bad_frames = loader.faults.reasons
     state.save(step)  # a finished stage: a resumed sequence loads it instead of learning it again
     method.train(False)
     progress.steps, progress.seconds = step - first, time.monotonic() - started

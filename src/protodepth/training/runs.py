@@ -42,7 +42,7 @@ from protodepth.storage.folders import check_nothing_lost, resolve
 from protodepth.storage.history import History
 from protodepth.storage.locks import writing
 from protodepth.training import recipes
-from protodepth.training.fit import JsonLines, Log, Progress, Schedule, check_processes, fit, silent
+from protodepth.training.fit import FitRecord, JsonLines, Log, Schedule, check_processes, fit, silent
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.sequence import SequenceResult, run_sequence
 
@@ -109,7 +109,7 @@ def train_base(
     return model
 
 
-def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, seed: int, log: Log = silent) -> Progress:
+def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, seed: int, log: Log = silent) -> FitRecord:
     """ScaffNet, the one network that learns from ground truth: dense from sparse depth on a synthetic world outside
     every sequence, as the published one does on SceneNet or Virtual KITTI.  It sees no image.
     """
@@ -135,7 +135,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
         optimiser.step()
         log(step + 1, {"domain": domain.name, "supervised": float(loss.detach())})
     network.eval().requires_grad_(False)
-    return Progress(steps=schedule.steps, seconds=time.monotonic() - started)
+    return FitRecord(steps=schedule.steps, seconds=time.monotonic() - started)
 
 
 def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method:
@@ -173,7 +173,7 @@ def learn_sequence(
     method = build_method(name, model, recipe)
     schedule = dataclasses.replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
 
-    def fit_domain(method: Method, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+    def fit_domain(method: Method, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
         place = folder / f"{method.name}-{domain.name}" if folder else None
         return fit(method, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
 

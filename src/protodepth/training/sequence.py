@@ -18,7 +18,7 @@ from protodepth.methods.base import Method
 from protodepth.metrics import Scores
 from protodepth.storage import files
 from protodepth.training.evaluate import Evaluation, evaluate
-from protodepth.training.fit import Progress
+from protodepth.training.fit import FitRecord
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Judge:
                 )
 
 
-FitDomain = Callable[[Method, Domain, Callable[[int], None] | None], Progress]
+FitDomain = Callable[[Method, Domain, Callable[[int], None] | None], FitRecord]
 
 
 class Curve:

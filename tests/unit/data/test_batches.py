@@ -36,11 +36,11 @@ def epoch(data: Numbered, workers: int = 0, size: int = 4) -> tuple[list[int], T
 def test_a_bad_frame_is_replaced_by_the_next_good_one_and_counted() -> None:
     whole, clean = epoch(Numbered(60))
     seen, stream = epoch(Numbered(60, broken=(7,), empty=(8, 59)))
-    assert clean.faults.found == {}
+    assert clean.faults.reasons == {}
     assert seen == [{7: 9, 8: 9, 59: 0}.get(i, i) for i in whole]
-    assert set(stream.faults.found) == {"frame 7", "frame 8", "frame 59"}
-    assert "image/7.png cannot be decoded" in stream.faults.found["frame 7"]
-    assert "no sparse point" in stream.faults.found["frame 59"]
+    assert set(stream.faults.reasons) == {"frame 7", "frame 8", "frame 59"}
+    assert "image/7.png cannot be decoded" in stream.faults.reasons["frame 7"]
+    assert "no sparse point" in stream.faults.reasons["frame 59"]
 
 
 @pytest.mark.parametrize("count", [1, 20, 40])
@@ -76,7 +76,7 @@ def test_evaluation_leaves_out_frames_that_cannot_be_read_and_says_which() -> No
 def test_chosen_frames_are_read_by_their_numbers() -> None:
     faults = Faults(40)
     assert [f.name for f in readable(Numbered(40, broken=(9,)), faults, [3, 9, 12])] == ["3", "12"]
-    assert set(faults.found) == {"frame 9"}
+    assert set(faults.reasons) == {"frame 9"}
 
 
 def damage(path: Path) -> None:
@@ -124,7 +124,7 @@ def first_batches(data: EntryFrames, workers: int) -> tuple[list[np.ndarray], di
     batches = [next(stream) for _ in range(14)]
     stream.close()
     rows = [np.concatenate([b.image.ravel(), b.sparse_depth.ravel(), b.poses[0].ravel()]) for b in batches]
-    return rows, stream.faults.found
+    return rows, stream.faults.reasons
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -16,7 +16,7 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.statistics import describe
 from protodepth.storage import files
-from protodepth.training.fit import Progress, Schedule, fit
+from protodepth.training.fit import FitRecord, Schedule, fit
 from protodepth.training.sequence import SequenceResult, run_sequence
 from protodepth.types import Batch, BatchPrediction
 
@@ -50,12 +50,12 @@ class Scripted(Method):
         return constant(1 + n * (0.1 if domain is not None else 0.2), self.learned[-1])(batch)
 
 
-def scripted_fit(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+def scripted_fit(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
     method.calls.append(("fit", domain.name))
     for step in range(1, 5):
         if each_step is not None:
             each_step(step)
-    return Progress(steps=4, skipped=1)
+    return FitRecord(steps=4, skipped=1)
 
 
 def run(**options: Any) -> tuple[SequenceResult, Scripted]:
@@ -145,7 +145,7 @@ def test_a_resumed_sequence_has_the_points_of_the_curve_from_before(tmp_path: Pa
     whole, _ = run(curve_every=2)
     method, domains = Scripted(), [toy(name, 1.0) for name in ("a", "b", "c")]
 
-    def cut(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+    def cut(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
         if domain.name == "c":
             each_step(2)  # type: ignore[misc]
             raise KeyboardInterrupt
@@ -154,11 +154,11 @@ def test_a_resumed_sequence_has_the_points_of_the_curve_from_before(tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         run_sequence(method, domains, cut, curve_every=2, folder=tmp_path)
 
-    def resumed(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> Progress:
+    def resumed(method: Any, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
         """b is finished, and c goes on after its second step."""
         if domain.name == "c":
             each_step(4)  # type: ignore[misc]
-        return Progress()
+        return FitRecord()
 
     result = run_sequence(Scripted(), domains, resumed, curve_every=2, folder=tmp_path)
     assert result.curves == whole.curves
@@ -184,7 +184,7 @@ def test_prototypes_forget_nothing_and_finetuning_does(room: Domain, warehouse: 
         objective = Objective(ObjectiveConfig(reduction="relative"), max_depth=8.0)
         method = build(name, model, objective, model.config if name == "protodepth" else None)
 
-        def learn(method: Method, domain: Domain, each: Any) -> Progress:
+        def learn(method: Method, domain: Domain, each: Any) -> FitRecord:
             return fit(method, domain, schedule, seed=0, each_step=each)
 
         results[name] = run_sequence(method, domains, learn)

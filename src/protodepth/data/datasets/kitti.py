@@ -41,11 +41,11 @@ class Places:
     depth: tuple[Path, ...]  # folders in which the two kinds of depth are looked for
 
     def drives(self, split: str) -> list[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for folder in self.depth:
             for sub in (folder / split, folder / "sparse_depth" / split):
-                found |= {p.name for p in sub.iterdir() if p.is_dir()} if sub.is_dir() else set()
-        return sorted(found)
+                names |= {p.name for p in sub.iterdir() if p.is_dir()} if sub.is_dir() else set()
+        return sorted(names)
 
     def depth_folder(self, split: str, drive: str, kind: str, camera: str) -> Path | None:
         tail = Path(split, drive, "proj_depth", kind, camera)
@@ -96,13 +96,13 @@ def scan_kitti(
 
 def _tally(places: Places, listed: bool, static: int) -> dict[str, tuple[int, int]]:
     """Drives and annotated frames, before the ends and the static frames are dropped."""
-    found: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     drives = {split: places.drives(split) for split in ANNOTATED}
     for split, published in ANNOTATED.items():
         folders = [places.depth_folder(split, d, "velodyne_raw", camera) for d in drives[split] for camera in CAMERAS]
-        found[f"annotated {split} frames"] = (sum(len(list(f.glob("*.png"))) for f in folders if f), published)
-    found["train drives"] = (len(drives["train"]), DRIVES["train"])
-    return {**found, "static frames listed": (static, STATIC)} if listed else found
+        counts[f"annotated {split} frames"] = (sum(len(list(f.glob("*.png"))) for f in folders if f), published)
+    counts["train drives"] = (len(drives["train"]), DRIVES["train"])
+    return {**counts, "static frames listed": (static, STATIC)} if listed else counts
 
 
 def _find(root: Path) -> Places:
@@ -124,7 +124,7 @@ def _find(root: Path) -> Places:
 
 def read_static(path: Path) -> frozenset[tuple[str, str]]:
     """(drive, frame) of every "date drive frame" line.  A set: the list has 8 043 lines and is asked for each frame."""
-    found = set()
+    frames = set()
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = line.split()
         if words and len(words) != 3:
@@ -132,8 +132,8 @@ def read_static(path: Path) -> frozenset[tuple[str, str]]:
         if words:
             date, drive, frame = words
             name = drive if drive.startswith(date) else f"{date}_drive_{drive.zfill(4)}_sync"
-            found.add((name, frame.zfill(10)))
-    return frozenset(found)
+            frames.add((name, frame.zfill(10)))
+    return frozenset(frames)
 
 
 @cache
@@ -234,9 +234,9 @@ def _selection(root: Path) -> Iterator[Entry]:
 
 def _by_frame(folder: Path, names: tuple[str, ...]) -> dict[tuple[str, ...], Path]:
     place = next((folder / n for n in names if (folder / n).is_dir()), None)
-    found: dict[tuple[str, ...], Path] = {}
+    paths: dict[tuple[str, ...], Path] = {}
     for path in sorted(place.iterdir()) if place else ():
         match = _SELECTED.match(path.stem)
         if match and path.suffix in images.IMAGE_SUFFIXES:
-            found[match.groups()] = path
-    return found
+            paths[match.groups()] = path
+    return paths

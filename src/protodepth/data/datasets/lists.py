@@ -138,11 +138,11 @@ def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
         if K not in calibrations:
             calibrations[K] = _calibration(base / K)
         entry: Entry = {"id": line["sparse_depth"], "image": line["image"], "sparse": line["sparse_depth"]}
-        found = calibrations[K]
-        if isinstance(found, str):
-            entry["fault"] = f"{part.files['intrinsics']}, line {number}: {found}"
+        calibration = calibrations[K]
+        if isinstance(calibration, str):
+            entry["fault"] = f"{part.files['intrinsics']}, line {number}: {calibration}"
         else:
-            entry["K"] = found
+            entry["K"] = calibration
         if "ground_truth" in line:
             entry["truth"] = line["ground_truth"]
         if triplet:

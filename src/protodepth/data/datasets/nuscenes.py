@@ -29,38 +29,38 @@ MOVING = ("vehicle.", "human.")
 TRUTHS = ("accumulated", "keyframe")
 SCENES = {"v1.0-trainval": 850, "v1.0-test": 150}  # 700 to train and 150 to validate; 150 to test
 NEAR, BORDER, SWEEPS = 1.0, 1, 15
-Row = dict[str, Any]
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The JSON tables, by token, and what is asked of them."""
 
-    rows: dict[str, dict[str, Row]]
+    rows: dict[str, dict[str, Record]]
     channel: dict[str, str]  # calibrated sensor -> CAM_FRONT, LIDAR_TOP, ...
-    data: dict[tuple[str, str], list[Row]]  # (scene, channel) -> sample_data in order of time
+    data: dict[tuple[str, str], list[Record]]  # (scene, channel) -> sample_data in order of time
 
-    def key_frames(self, scene: str, channel: str) -> dict[str, Row]:
+    def key_frames(self, scene: str, channel: str) -> dict[str, Record]:
         """sample -> its key frame on a channel."""
         return {d["sample_token"]: d for d in self.data[scene, channel] if d["is_key_frame"]}
 
-    def world_from_sensor(self, data: Row) -> Float[np.ndarray, "4 4"]:
+    def world_from_sensor(self, data: Record) -> Float[np.ndarray, "4 4"]:
         """Sensor to vehicle at its own time, vehicle to world at that time."""
         sensor = self.rows["calibrated_sensor"][data["calibrated_sensor_token"]]
         return pose(self.rows["ego_pose"][data["ego_pose_token"]]) @ pose(sensor)
 
-    def intrinsics(self, data: Row) -> Float[np.ndarray, "3 3"]:
+    def intrinsics(self, data: Record) -> Float[np.ndarray, "3 3"]:
         sensor = self.rows["calibrated_sensor"][data["calibrated_sensor_token"]]
         return cameras.intrinsics_matrix(np.asarray(sensor["camera_intrinsic"]), f"camera {sensor['token']}")
 
 
-def pose(row: Row) -> Float[np.ndarray, "4 4"]:
+def pose(row: Record) -> Float[np.ndarray, "4 4"]:
     """4x4 of a translation and a quaternion w, x, y, z."""
     w, x, y, z = row["rotation"]
     return cameras.rigid(cameras.quaternion_matrix([x, y, z, w]), row["translation"])
 
 
-def _load(folder: Path, name: str) -> dict[str, Row]:
+def _load(folder: Path, name: str) -> dict[str, Record]:
     try:
         return {row["token"]: row for row in json.loads((folder / f"{name}.json").read_text())}
     except (OSError, ValueError, KeyError) as error:
@@ -73,7 +73,7 @@ def read_tables(folder: Path) -> Tables:
     rows = {name: _load(folder, name) for name in TABLES}
     rows |= {name: _load(folder, name) if (folder / f"{name}.json").exists() else {} for name in BOXES}
     channel = {t: rows["sensor"][r["sensor_token"]]["channel"] for t, r in rows["calibrated_sensor"].items()}
-    data: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    data: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for row in rows["sample_data"].values():
         kind = channel[row["calibrated_sensor_token"]]
         if kind in ("CAM_FRONT", "LIDAR_TOP"):
@@ -106,7 +106,7 @@ def to_map(
     return inner
 
 
-def _moving_boxes(tables: Tables, sample: str) -> dict[str, Row]:
+def _moving_boxes(tables: Tables, sample: str) -> dict[str, Record]:
     """instance -> its box at a key frame, for vehicles and people."""
     boxes = {}
     for row in _annotations(id(tables), tables).get(sample, ()):
@@ -116,20 +116,20 @@ def _moving_boxes(tables: Tables, sample: str) -> dict[str, Row]:
     return boxes
 
 
-_BY_SAMPLE: dict[int, dict[str, list[Row]]] = {}
+_BY_SAMPLE: dict[int, dict[str, list[Record]]] = {}
 
 
-def _annotations(key: int, tables: Tables) -> dict[str, list[Row]]:
+def _annotations(key: int, tables: Tables) -> dict[str, list[Record]]:
     if key not in _BY_SAMPLE:
         _BY_SAMPLE.clear()
-        grouped: dict[str, list[Row]] = defaultdict(list)
+        grouped: dict[str, list[Record]] = defaultdict(list)
         for row in tables.rows["sample_annotation"].values():
             grouped[row["sample_token"]].append(row)
         _BY_SAMPLE[key] = grouped
     return _BY_SAMPLE[key]
 
 
-def _boxes_at(tables: Tables, data: Row) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _boxes_at(tables: Tables, data: Record) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(centre, size along its axes, rotation) of moving things when a sweep was taken, between two key frames."""
     sample = tables.rows["sample"][data["sample_token"]]
     here = _moving_boxes(tables, sample["token"])
@@ -149,7 +149,7 @@ def _boxes_at(tables: Tables, data: Row) -> list[tuple[np.ndarray, np.ndarray, n
     return boxes
 
 
-def static_cloud(root: Path, tables: Tables, data: Row) -> Float[np.ndarray, "n 3"]:
+def static_cloud(root: Path, tables: Tables, data: Record) -> Float[np.ndarray, "n 3"]:
     """World points of a sweep that lie in no box of a vehicle or a person."""
     points = projection.transform(read_cloud(root / data["filename"]), tables.world_from_sensor(data))
     for centre, size, rotation in _boxes_at(tables, data):
@@ -157,7 +157,7 @@ def static_cloud(root: Path, tables: Tables, data: Row) -> Float[np.ndarray, "n 
     return points
 
 
-def accumulated(root: Path, tables: Tables, camera: Row, K: np.ndarray) -> Float[np.ndarray, "h w"]:
+def accumulated(root: Path, tables: Tables, camera: Record, K: np.ndarray) -> Float[np.ndarray, "h w"]:
     """Sweeps of 15 key frames to each side and those between, in the camera of this key frame."""
     scene = tables.rows["sample"][camera["sample_token"]]["scene_token"]
     sweeps = tables.data[scene, "LIDAR_TOP"]
@@ -170,7 +170,7 @@ def accumulated(root: Path, tables: Tables, camera: Row, K: np.ndarray) -> Float
 
 
 @dataclass(frozen=True, slots=True)
-class Lidar:
+class LidarSweeps:
     """``sweep.pcd.bin#T;K;height,width[;last]`` (16 and 9 numbers)
     and ``v1.0-mini#camera token`` for accumulated ground truth.
     """
@@ -192,7 +192,7 @@ class Lidar:
         return to_map(points, K.reshape(3, 3), (int(size[0]), int(size[1])), last=bool(last))
 
 
-CONTAINER = Lidar()
+CONTAINER = LidarSweeps()
 
 
 @register_scan("nuscenes")
@@ -237,10 +237,10 @@ def scan_nuscenes(
     )
 
 
-Rule = tuple[str, str]  # which truth, and the end of a reference to a sweep
+TruthRule = tuple[str, str]  # which truth, and the end of a reference to a sweep
 
 
-def _entries(root: Path, folder: Path, test: set[str] | None, part: str, rule: Rule) -> Iterator[Entry]:
+def _entries(root: Path, folder: Path, test: set[str] | None, part: str, rule: TruthRule) -> Iterator[Entry]:
     tables = read_tables(folder)
     for scene in sorted(tables.rows["scene"].values(), key=lambda s: s["name"]):
         testing = test is None or scene["name"] in test
@@ -248,7 +248,7 @@ def _entries(root: Path, folder: Path, test: set[str] | None, part: str, rule: R
             yield from _scene(root, folder, scene, part, rule)
 
 
-def _scene(root: Path, folder: Path, scene: Row, part: str, rule: Rule) -> Iterator[Entry]:
+def _scene(root: Path, folder: Path, scene: Record, part: str, rule: TruthRule) -> Iterator[Entry]:
     tables, (truth, tail) = read_tables(folder), rule
     sweeps = tables.key_frames(scene["token"], "LIDAR_TOP")
     for sample, camera in tables.key_frames(scene["token"], "CAM_FRONT").items():

@@ -107,10 +107,10 @@ def scan_nyu(
 
 
 def _refuse_raw_dumps(root: Path) -> None:
-    found = next((p for pattern in ("*/r-*.ppm", "*/*/r-*.ppm") for p in root.glob(pattern)), None)
-    if found is not None:
+    dump = next((p for pattern in ("*/r-*.ppm", "*/*/r-*.ppm") for p in root.glob(pattern)), None)
+    if dump is not None:
         raise DataError(
-            f"{found} is an unsynchronised raw dump, which is not read: give nyu_depth_v2_labeled.mat with splits.mat, "
+            f"{dump} is an unsynchronised raw dump, which is not read: give nyu_depth_v2_labeled.mat with splits.mat, "
             "h5 folders, or synchronised PNG folders (docs/datasets.md)"
         )
 

@@ -82,8 +82,8 @@ def read_values(path: Path, name: str, kind: str, shape: tuple[int, int]) -> np.
     size = shape[0] * shape[1] * np.dtype(kind).itemsize
     data = data if len(data) == size else unpack(data, where)
     if len(data) != size:
-        found = len(data) // np.dtype(kind).itemsize
-        raise DataError(f"{where} has {found} values, metadata says {shape[1]}x{shape[0]}")
+        count = len(data) // np.dtype(kind).itemsize
+        raise DataError(f"{where} has {count} values, metadata says {shape[1]}x{shape[0]}")
     return np.frombuffer(data, kind).reshape(shape)
 
 
@@ -169,7 +169,7 @@ def world_poses(meta: dict[str, Any]) -> Float[np.ndarray, "n 4 4"] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class Record3dExport:
     """What both forms have in common: references to pictures and depth, by frame number."""
 
     root: Path  # what references start from
@@ -179,15 +179,15 @@ class Export:
 
 
 def _numbers(names: list[str], folder: str, suffixes: tuple[str, ...]) -> dict[int, str]:
-    found = {}
+    members = {}
     for name in names:
         path = Path(name)
         if path.parent.as_posix() == folder and path.suffix in suffixes and path.stem.isdigit():
-            found[int(path.stem)] = name
-    return dict(sorted(found.items()))
+            members[int(path.stem)] = name
+    return dict(sorted(members.items()))
 
 
-def open_export(root: Path, confidence: int) -> Export:
+def open_export(root: Path, confidence: int) -> Record3dExport:
     """The folder or file that the app wrote."""
     for folder in (root, root / "EXR_RGBD"):
         if (folder / "metadata.json").is_file():
@@ -195,19 +195,19 @@ def open_export(root: Path, confidence: int) -> Export:
     return _r3d_export(root, confidence)
 
 
-def _exr_export(folder: Path) -> Export:
+def _exr_export(folder: Path) -> Record3dExport:
     names = members(folder)
     depths = {n: f"{name}#" for n, name in _numbers(names, "depth", (".exr",)).items()}
-    return Export(folder, read_metadata(folder, "metadata.json"), _numbers(names, "rgb", PICTURES), depths)
+    return Record3dExport(folder, read_metadata(folder, "metadata.json"), _numbers(names, "rgb", PICTURES), depths)
 
 
-def _r3d_export(root: Path, confidence: int) -> Export:
+def _r3d_export(root: Path, confidence: int) -> Record3dExport:
     meta, names = read_metadata(root), members(root)
     depths, judged = _numbers(names, "rgbd", (".depth",)), _numbers(names, "rgbd", (".conf",))
     if depths and not {"dw", "dh"} <= meta.keys():
         meta |= _depth_size(root, meta, next(iter(depths.values())))
     refs = {n: f"{root.name}#{n},{meta['dh']},{meta['dw']},{confidence if n in judged else 0}," for n in depths}
-    return Export(root.parent, meta, {n: f"{root.name}#{n}" for n in _numbers(names, "rgbd", (".jpg",))}, refs)
+    return Record3dExport(root.parent, meta, {n: f"{root.name}#{n}" for n in _numbers(names, "rgbd", (".jpg",))}, refs)
 
 
 def _depth_size(root: Path, meta: dict[str, Any], name: str) -> dict[str, int]:
@@ -254,7 +254,7 @@ def scan_record3d(root: Path, *, long_side: int = 640, stride: int | None = None
     )
 
 
-def _entry(export: Export, number: int, size: tuple[int, int]) -> Entry:
+def _entry(export: Record3dExport, number: int, size: tuple[int, int]) -> Entry:
     return {
         "id": f"{number:06d}",
         "image": export.images[number],

@@ -95,8 +95,8 @@ def follow(chain: list[Link], source: str) -> tuple[Float[np.ndarray, "4 4"], li
 def _around(links: Links, frame: str) -> str:
     """The frames that can be reached from one, for a message."""
     known = sorted({name for pair in links for name in pair if name != frame})
-    found = [name for name in known if find_chain(links, frame, name) is not None]
-    return ", ".join(found) or "nothing"
+    reached = [name for name in known if find_chain(links, frame, name) is not None]
+    return ", ".join(reached) or "nothing"
 
 
 def between(reader: Any, source: str, target: str, where: str) -> tuple[Float[np.ndarray, "4 4"], list[str]]:

@@ -71,8 +71,8 @@ def _read_sens(file: BinaryIO, path: Path) -> SensFile:
         )
     shift, count = _take(file, "<fQ")
     size = path.stat().st_size
-    found = tuple(_sens_frame(file, size) for _ in range(count))
-    return SensFile(matrices[0, :3, :3], (ch, cw), (dh, dw), shift, found)
+    frames = tuple(_sens_frame(file, size) for _ in range(count))
+    return SensFile(matrices[0, :3, :3], (ch, cw), (dh, dw), shift, frames)
 
 
 def _sens_frame(file: BinaryIO, size: int) -> SensFrame:

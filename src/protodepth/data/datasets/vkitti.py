@@ -118,10 +118,12 @@ def _version(root: Path) -> int:
     raise DataError(f"{root} has neither Scene01 ... (version 2.0.3) nor vkitti_1.3.1_rgb: unpack the tars there")
 
 
-Rule = tuple[float, bool, tuple[float, float]]  # share of val, whether poses are given, motion of neighbours in metres
+SplitRule = tuple[
+    float, bool, tuple[float, float]
+]  # share of val, whether poses are given, motion of neighbours in metres
 
 
-def _split(root: Path, conditions: tuple[str, ...], part: str, rule: Rule) -> Iterator[Entry]:
+def _split(root: Path, conditions: tuple[str, ...], part: str, rule: SplitRule) -> Iterator[Entry]:
     val_share, poses, motion = rule
     for video in _videos(root, conditions):
         if (video.scene == TEST_SCENE) != (part == "test"):

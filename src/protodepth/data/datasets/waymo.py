@@ -28,7 +28,7 @@ SEGMENTS = {"training": 798, "validation": 202}
 NEIGHBOUR_SWEEPS = 5  # to each side, for accumulated ground truth
 # Waymo's cameras look along +x with y left and z up; ours along +z with x right and y down.
 OPENCV_FROM_WAYMO = np.array([[0.0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
-Row = Mapping[str, Any]
+ParquetRow = Mapping[str, Any]
 
 
 # --- parquet ----------------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def _group(path: Path, second: str | None, group: int) -> Any:
     return _index(path, second)[0].read_row_group(group)
 
 
-def read_row(path: Path, time: int, second: str | None = None, number: int = 0) -> Row:
+def read_row(path: Path, time: int, second: str | None = None, number: int = 0) -> ParquetRow:
     """One row as a mapping; the columns lose their ``[Component].`` prefix."""
     places = _index(path, second)[1]
     if (time, number) not in places:
@@ -75,7 +75,7 @@ def read_row(path: Path, time: int, second: str | None = None, number: int = 0) 
 
 
 @lru_cache(maxsize=256)
-def _only_row(path: Path, column: str, number: int) -> Row:
+def _only_row(path: Path, column: str, number: int) -> ParquetRow:
     """Calibration has one row for each camera or laser, without a time."""
     for values in parquet_library().read_table(path).to_pylist():
         if values[column] == number:
@@ -90,11 +90,11 @@ def _matrix(values: Any) -> Float[np.ndarray, "4 4"]:
     return np.asarray(values, np.float64).reshape(4, 4)
 
 
-def _image(row: Row, name: str) -> np.ndarray:
+def _image(row: ParquetRow, name: str) -> np.ndarray:
     return np.asarray(row[f"{name}.values"], np.float32).reshape(row[f"{name}.shape"])
 
 
-def inclinations(row: Row, height: int) -> Float[np.ndarray, "h"]:
+def inclinations(row: ParquetRow, height: int) -> Float[np.ndarray, "h"]:
     """Inclination of each row from top to bottom; the calibration counts from the bottom."""
     values = row.get("beam_inclination.values")
     if values is not None and len(values):
@@ -158,7 +158,7 @@ class Segment:
     def vehicle_pose(self, time: int) -> Float[np.ndarray, "4 4"]:
         return _matrix(read_row(self.path("vehicle_pose"), time)["world_from_vehicle.transform"])
 
-    def calibration(self, camera: int) -> Row:
+    def calibration(self, camera: int) -> ParquetRow:
         return _only_row(self.path("camera_calibration"), "key.camera_name", camera)
 
     def camera_from_world(self, time: int, camera: int) -> Float[np.ndarray, "4 4"]:
@@ -167,7 +167,7 @@ class Segment:
         return OPENCV_FROM_WAYMO @ cameras.inverse(vehicle @ _matrix(self.calibration(camera)["extrinsic.transform"]))
 
 
-def intrinsics(calibration: Row) -> tuple[np.ndarray, tuple[int, int]]:
+def intrinsics(calibration: ParquetRow) -> tuple[np.ndarray, tuple[int, int]]:
     """(K as stated, (height, width)).  Its pixel 0 is the left EDGE of the first pixel, ours the centre:
     the half pixel is
     left in K, as every user of the calibration does, and taken out where points are put into pixels."""
@@ -221,7 +221,7 @@ def _static(segment: Segment, time: int) -> Float[np.ndarray, "n 3"]:
     return cloud
 
 
-def _boxes(path: Path, time: int) -> list[Row]:
+def _boxes(path: Path, time: int) -> list[ParquetRow]:
     filters = [("key.frame_timestamp_micros", "=", time)]
     try:
         table = parquet_library().read_table(path, filters=filters)
@@ -298,8 +298,8 @@ def scan_waymo(
         rules=EvalRules(min_depth=0.001, max_depth=80.0, crop=(768, 1920)),
         splits=splits,
         tally=lambda: {
-            f"{part} segments": (len(found), SEGMENTS[part])
-            for part, found in (("training", training), ("validation", validation))
+            f"{part} segments": (len(segments), SEGMENTS[part])
+            for part, segments in (("training", training), ("validation", validation))
         },
         options=options,
         derive=("image", "sparse", "truth"),

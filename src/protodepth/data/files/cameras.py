@@ -135,9 +135,9 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
     """ROS writes K in three ways; each is a key followed by nine numbers, so no YAML library is needed."""
     patterns = (r"^\s*camera_matrix\s*:.*?\bdata\s*:(.*)", r"^\s*[Kk]\s*:(.*)")
     for pattern in patterns:
-        found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
-        if found:
-            numbers = [float(m.group()) for _, m in zip(range(9), _NUMBER.finditer(found.group(1)), strict=False)]
+        matrix = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+        if matrix:
+            numbers = [float(m.group()) for _, m in zip(range(9), _NUMBER.finditer(matrix.group(1)), strict=False)]
             return intrinsics_matrix(numbers, str(path))
     four = [re.search(rf"^\s*{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in ("fx", "fy", "cx", "cy")]
     if all(four):

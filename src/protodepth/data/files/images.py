@@ -279,14 +279,14 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     """id (file name without suffix) -> path, in natural order; two files with one id are an error."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in folder.iterdir():
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
-        if path.stem in found:
-            raise DataError(f"{folder} holds both {found[path.stem].name} and {path.name}: one frame, one file")
-        found[path.stem] = path
-    return dict(sorted(found.items(), key=lambda item: natural_key(item[0])))
+        if path.stem in paths:
+            raise DataError(f"{folder} holds both {paths[path.stem].name} and {path.name}: one frame, one file")
+        paths[path.stem] = path
+    return dict(sorted(paths.items(), key=lambda item: natural_key(item[0])))
 
 
 def broken_tail(path: Path) -> str | None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.data.faults import CheckReport, Fault, Progress, in_threads, kind_of
+from protodepth.data.faults import CheckReport, Fault, in_threads, kind_of
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.layout import Layout, find_layout, find_unit, motion_pairs, odd_sizes
 from protodepth.data.recording.settings import Settings, read_settings
 from protodepth.errors import DataError
+from protodepth.progress import Progress
 from protodepth.storage.files import write_bytes
 
 
@@ -33,8 +34,8 @@ def check_recording(folder: Path, progress: Progress | None, options: dict[str, 
     layout = replace(layout, faults=dict.fromkeys(settings.exclude, "excluded in recording.toml"))
     ids = [i for i in layout.ids if i not in layout.faults]
     faults = [*unposed, *_unpaired(layout)]
-    for found in in_threads(partial(_check_files, layout), ids, folder.name, progress):
-        faults += found
+    for of_frame in in_threads(partial(_check_files, layout), ids, folder.name, progress):
+        faults += of_frame
     bad = {f.where for f in faults if f.kind != "nan"}
     odd = odd_sizes({i: images.image_size(layout.images[i]) for i in ids if i not in bad})
     faults += [Fault("size", i, f"{layout.images[i]}: {why}", ("exclude", i)) for i, why in odd.items()]
@@ -43,9 +44,9 @@ def check_recording(folder: Path, progress: Progress | None, options: dict[str, 
     notes = [f"{len(bad)} of {len(layout.ids)} frames are bad"] if bad else []
     good = [i for i in layout.ids if i not in layout.faults]
     if good:
-        more, said = _check_whole(layout, settings, good)
-        faults += more
-        notes += said
+        whole_faults, whole_notes = _check_whole(layout, settings, good)
+        faults += whole_faults
+        notes += whole_notes
     return CheckReport(path=str(folder), frames=len(ids), faults=tuple(faults), notes=tuple(notes))
 
 
@@ -122,10 +123,10 @@ def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[l
     return faults, notes
 
 
-def _focal_note(layout: Layout, frame: str, found: tuple[float, float] | None) -> list[str]:
-    if found is None:
+def _focal_note(layout: Layout, frame: str, better: tuple[float, float] | None) -> list[str]:
+    if better is None:
         return []
-    focal, (factor, gone) = layout.calibration(frame)[0, 0], found
+    focal, (factor, gone) = layout.calibration(frame)[0, 0], better
     return [
         f"WARNING: neighbours warp {gone:.0%} better with a focal length near {factor * focal:.0f} px than with "
         f"{focal:.0f} px ({layout.calibration_file(frame)}): is K that of the colour camera, "
@@ -139,23 +140,23 @@ def _check_unit(layout: Layout, settings: Settings, summary: images.DepthSummary
     if summary.floating:
         return [], ["stored as fractions: metres"], "metres"
     try:
-        found, why = find_unit(layout, summary)
+        guess, why = find_unit(layout, summary)
     except DataError as error:
         return ([] if declared else [Fault("unit", where, str(error))]), [], declared or "mm"
     if declared is None:
-        return [], [f"depth unit not declared, read as {found}: {why}"], found
-    if declared != found and {declared, found} <= {"kitti", "mm"}:
+        return [], [f"depth unit not declared, read as {guess}: {why}"], guess
+    if declared != guess and {declared, guess} <= {"kitti", "mm"}:
         return (
             [
                 Fault(
                     "unit",
                     where,
-                    f"depth_unit is declared as {declared}, but looks like {found}: {why}",
-                    ("depth_unit", found),
+                    f"depth_unit is declared as {declared}, but looks like {guess}: {why}",
+                    ("depth_unit", guess),
                 )
             ],
             [],
-            found,
+            guess,
         )
     return [], [], declared
 

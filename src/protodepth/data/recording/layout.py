@@ -152,9 +152,9 @@ def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
     """The layout with every unusable frame named; more than 5 % of them, besides those excluded, stops."""
     wanted = [i for i in layout.ids if i not in exclude]
     with ThreadPoolExecutor(8) as pool:
-        found = dict(zip(wanted, pool.map(partial(frame_fault, layout), wanted), strict=True))
-    faults = {frame: why for frame, (why, _) in found.items() if why}
-    faults |= odd_sizes({frame: size for frame, (why, size) in found.items() if size and not why})
+        checked = dict(zip(wanted, pool.map(partial(frame_fault, layout), wanted), strict=True))
+    faults = {frame: why for frame, (why, _) in checked.items() if why}
+    faults |= odd_sizes({frame: size for frame, (why, size) in checked.items() if size and not why})
     check_share(str(layout.root), faults, len(layout.ids), f"protodepth data check {layout.root} lists them all")
     if faults:
         first = ": ".join(next(iter(faults.items())))
@@ -186,8 +186,8 @@ def find_unit(
     """(unit, how it is known) when nothing was declared: by warping with the poses, else by the values."""
     if layout.poses is not None and not summary.floating:
         stride = max(1, min(5, len(layout.ids) // 4))
-        found = motion.best_unit(motion_pairs(layout, stride), {u: image_files.UNITS[u] for u in ("kitti", "mm")})
-        if found:
-            errors = ", ".join(f"{255 * error:.1f} as {unit}" for unit, error in found[1].items())
-            return found[0], f"the poses warp the images best with it (grey levels of error: {errors})"
+        best = motion.best_unit(motion_pairs(layout, stride), {u: image_files.UNITS[u] for u in ("kitti", "mm")})
+        if best:
+            errors = ", ".join(f"{255 * error:.1f} as {unit}" for unit, error in best[1].items())
+            return best[0], f"the poses warp the images best with it (grey levels of error: {errors})"
     return image_files.guess_unit(summary, depth_range)

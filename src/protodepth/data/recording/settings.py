@@ -76,5 +76,5 @@ def make_settings(values: dict[str, Any], where: str) -> Settings:
         first = error.errors()[0]
         known = ", ".join(Settings.__dataclass_fields__)
         name = ".".join(str(p) for p in first["loc"])
-        said = f"{name!r} {first['msg'].lower()}, got {first['input']!r}"
-        raise DataError(f"{where}: {said}; the fields are: {known}") from None
+        problem = f"{name!r} {first['msg'].lower()}, got {first['input']!r}"
+        raise DataError(f"{where}: {problem}; the fields are: {known}") from None

@@ -10,7 +10,7 @@ import numpy as np
 from protodepth.data.worlds.raycast import Colour, Light, Material, Pattern, Scene, Shape, Solid, Vector
 
 Rng = np.random.Generator
-Layout = Callable[[Rng, Vector], Scene]
+SceneMaker = Callable[[Rng, Vector], Scene]
 
 STEEL = Material((0.45, 0.47, 0.50), (0.2, 0.2, 0.2), Pattern.STRIPES, 0.5, 0.2, 0.3)
 WOOD = Material((0.50, 0.30, 0.14), (0.26, 0.14, 0.06), Pattern.PLANKS, 0.09, 0.5, 0.25)

@@ -27,7 +27,7 @@ from protodepth.data.worlds import indoor, outdoor
 from protodepth.data.worlds.raycast import Camera, Scene
 from protodepth.data.worlds.sensors import Corners, Lidar, Range, corner_points, lidar_points, lidar_returns
 from protodepth.data.worlds.shading import depth_map, photograph
-from protodepth.data.worlds.stage import Layout
+from protodepth.data.worlds.stage import SceneMaker
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.types import Float
 
@@ -87,7 +87,7 @@ WORLDS: Mapping[str, WorldSpec] = {spec.name: spec for spec in (
 # fmt: on
 INDOOR = ("room", "warehouse", "corridor_night")
 OUTDOOR = ("street", "street_dusk", "highway")
-LAYOUTS: Mapping[str, Layout] = {
+LAYOUTS: Mapping[str, SceneMaker] = {
     "room": indoor.room,
     "warehouse": indoor.warehouse,
     "corridor_night": indoor.corridor_night,
