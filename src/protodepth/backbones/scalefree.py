@@ -4,9 +4,10 @@ Nothing here knows a metre.  Depth enters as :math:`v = \log(z / c)` with c the 
 network sees v only relative to what the points around a pixel say (their local planes, mean M and spread S), and it
 answers in the same unit:
 
-    first guess   d = softmax gate . (sharp plane, mean, smooth plane, plane of inverse depth) + S * residual
-    propagation   three times: measured points are put in, then d = softmax(3 x 3) . d, dilated by 4, 2, 1
-    full size     each pixel takes a convex mix of the 3 x 3 cells around it, each continued along its slope
+    first guess   d = softmax gate . (sharp plane, nearest, smooth plane, plane of inverse depth) + S * residual
+    propagation   three times: measured points are put in, then each cell takes a softmax mix of the planes of
+                  the 3 x 3 cells around it, 4, 2 and 1 cells away, each continued to its place
+    full size     each pixel takes such a mix of the cells next to it
     depth         c * exp(d); exactly z at points unless a point is judged an outlier
 
 The planes are moving least squares: moments 1, x, y, xx, xy, yy, v, xv, yv, ... of the points are spread by a pull-push
@@ -26,7 +27,7 @@ from torch.nn import functional as F
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Modality
 
-SHARP, SMOOTH = 0.05, 0.35  # how little a cell of twice the size counts
+NEAREST, SHARP, SMOOTH = 0.004, 0.02, 0.35  # how little a cell of twice the size counts
 RIDGE = (0.01, 0.05)  # of the sharp and the smooth plane, as a share of the points' variance
 LEAST_SPREAD = 0.02  # of log depth: two per cent
 REACH = 4.0  # a plane stays within so many spreads of the local mean
@@ -45,8 +46,8 @@ MOMENTS = (
 class Planes(NamedTuple):
     """What the points say at each cell, in log depth relative to the image's mean; slopes per cell.
 
-    The four guesses: a sharp plane of log depth, the local mean, smooth planes of log depth and of inverse depth (in
-    which a flat wall or floor is linear).
+    The four guesses: a sharp plane of log depth, the nearest points' mean, smooth planes of log depth and of inverse
+    depth (in which a flat wall or floor is linear).
     """
 
     guesses: Float[Tensor, "b 4 h w"]
@@ -140,6 +141,8 @@ def local_planes(
     of = {"": points, "v": v, "vv": v * values, "q": q}
     total = torch.cat([(of[name] * x**i * y**j).sum(1, keepdim=True) for name, i, j in MOMENTS], 1)
     near, around = pull_push(total, pull, push, (SHARP, SMOOTH))
+    few = [0, MOMENTS.index(("v", 0, 0))]  # of these two nothing is mixed in when the origin moves
+    (nearest,) = pull_push(total[:, few], pull[few][:, few], push[few][:, few], (NEAREST,))
     fit, wide = places(near, RIDGE[0]), places(around, RIDGE[1])
     sharp, slopes = fit.plane(near[:, 6:9])
     smooth, smooth_slopes = wide.plane(around[:, 6:9])
@@ -149,7 +152,15 @@ def local_planes(
     low, high = mean - REACH * spread, mean + REACH * spread
     flat = flat.clamp((-high).exp(), (-low).exp())
     zero = torch.zeros_like(mean)
-    guesses = torch.cat([sharp.clamp(low, high), near[:, 6:7] / fit.weight, smooth.clamp(low, high), -flat.log()], 1)
+    guesses = torch.cat(
+        [
+            sharp.clamp(low, high),
+            nearest[:, 1:] / nearest[:, :1].clamp(min=1e-30),
+            smooth.clamp(low, high),
+            -flat.log(),
+        ],
+        1,
+    )
     x, y = (
         torch.cat([slopes[:, n : n + 1], zero, smooth_slopes[:, n : n + 1], -flat_slopes[:, n : n + 1] / flat], 1)
         for n in (0, 1)
@@ -351,7 +362,9 @@ class ScaleFree(Backbone):
         for n, dilation in enumerate(DILATIONS):
             d = d + held * (measured - d)
             weight = near[:, 9 * n : 9 * n + 9].softmax(1)
-            d = (weight * shifted(d, dilation)).sum(1, keepdim=True)
+            d, slopes = (
+                torch.cat([(weight * a).sum(1, keepdim=True) for a in part], 1) for part in around(d, slopes, dilation)
+            )
         full = _upsample(d, slopes, up)
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()
@@ -364,11 +377,16 @@ def _keep(trust: Tensor) -> Tensor:
     return (chance > 0.5).to(chance.dtype) + (chance - chance.detach())
 
 
+def around(d: Tensor, slopes: Tensor, dilation: int) -> tuple[tuple[Tensor], tuple[Tensor, Tensor]]:
+    """The planes of the 3 x 3 cells around each cell, at the cell's own centre (b 9 h w), and their slopes."""
+    x, y = (shifted(s, dilation) for s in slopes.chunk(2, 1))
+    away = d.new_tensor([(-i * dilation, -j * dilation) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    return (shifted(d, dilation) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1),), (x, y)
+
+
 def _upsample(d: Tensor, slopes: Tensor, logits: Float[Tensor, "b 36 h w"]) -> Float[Tensor, "b 4 h w"]:
-    """The four pixels of each cell: convex mixes of the cells around it, each continued along its own slope."""
-    x, y = (shifted(s, 1) for s in slopes.chunk(2, 1))
-    away = d.new_tensor([(-i, -j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
-    centre = shifted(d, 1) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1)
+    """The four pixels of each cell: convex mixes of the planes around it, each continued to the pixel."""
+    (centre,), (x, y) = around(d, slopes, 1)
     signs = ((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))
     weights = (part.softmax(1) for part in logits.chunk(4, 1))
     pixels = [(w * (centre + i * x + j * y)).sum(1, keepdim=True) for w, (i, j) in zip(weights, signs, strict=True)]

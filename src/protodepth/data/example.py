@@ -6,7 +6,7 @@ import numpy as np
 
 from protodepth.data.files import images as files
 from protodepth.data.worlds import worlds
-from protodepth.data.worlds.raycast import Camera
+from protodepth.data.worlds.raycast import Camera, rotation
 from protodepth.data.worlds.shading import photograph
 from protodepth.errors import DataError
 from protodepth.storage.files import write_bytes
@@ -43,7 +43,7 @@ def write_example(
 
 def _moved(first: Camera, i: int, *, indoor: bool) -> Camera:
     """Indoors to and fro sideways; outdoors forward, 0.3 m a frame; both with a small sway of the view."""
-    sway = worlds.rotation(0.03 * np.sin(i / 9), 0.01 * np.sin(i / 7), 0.0)
+    sway = rotation(0.03 * np.sin(i / 9), 0.01 * np.sin(i / 7), 0.0)
     if indoor:
         way = np.array([0.4 * np.sin(i / 10), 0.03 * np.sin(i / 5), 0.1 * np.sin(i / 13)])
     else:

@@ -169,8 +169,8 @@ def loss(depth: Tensor, scaffold: Tensor, truth: Tensor, sparse: Tensor) -> Tens
     middle = (truth.sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)).view(-1, 1, 1, 1)
     off, linear = depth.log() - z.log(), (depth - z) / middle
     with torch.no_grad():
-        base = _mean((scaffold.log() - z.log()).abs(), weight) + 0.02
-        base_linear = _mean(((scaffold - z) / middle).abs(), weight) + 0.02
+        base = _mean((scaffold.log() - z.log()).abs(), weight) + 0.01
+        base_linear = _mean(((scaffold - z) / middle).abs(), weight) + 0.01
     total = _mean(off.abs(), weight) / base + _mean(linear.abs(), weight) / base_linear
     for scale in (1, 2, 4):
         for axis in (-1, -2):

@@ -12,47 +12,110 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
+from protodepth.data.frame import Domain, EvalRules, Frame
 from protodepth.data.worlds.clutter import clutter
-from protodepth.data.worlds.raycast import Camera
+from protodepth.data.worlds.raycast import Camera, Scene, relative, rotation
 from protodepth.data.worlds.shading import depth_map, photograph
 from protodepth.types import Float
 
 Rng = np.random.Generator
 Array = np.ndarray
+NAME = "any"
 SEED = 1_400_000_000  # of the base's own scenes: far from every seed of the named worlds
 
 
 def camera(rng: Rng, eye: tuple[float, float, float], pitch: float, size: tuple[int, int]) -> Camera:
     """A camera of any focal length at ``eye``, mostly looking ahead."""
-    from protodepth.data.worlds.worlds import rotation
-
     h, w = size
     f = w * math.exp(rng.uniform(math.log(0.5), math.log(1.5)))
-    K = np.array(
-        [
-            [f, 0.0, (w - 1) / 2 + rng.normal(0, 0.02) * w],
-            [0.0, f, (h - 1) / 2 + rng.normal(0, 0.02) * h],
-            [0.0, 0.0, 1.0],
-        ]
-    )
+    x, y = (w - 1) / 2 + rng.normal(0, 0.02) * w, (h - 1) / 2 + rng.normal(0, 0.02) * h
     angles = np.radians([rng.uniform(-35, 35), pitch, rng.normal(0, 6)])
-    return Camera(K, rotation(*angles), np.array(eye))
+    return Camera(np.array([[f, 0.0, x], [0.0, f, y], [0.0, 0.0, 1.0]]), rotation(*angles), np.array(eye))
+
+
+def view(rng: Rng, size: tuple[int, int]) -> tuple[Scene, Camera, Array]:
+    """A scene, a camera that sees something of it, and the depth that it sees (0 where nothing is within reach)."""
+    while True:
+        scene, eye, pitch, reach = clutter(rng)
+        seen_by = camera(rng, eye, pitch, size)
+        depth = depth_map(scene, seen_by, size)
+        depth = np.where(depth < reach, depth, 0.0).astype(np.float32)
+        seen = depth[depth > 0]
+        if seen.size > 0.3 * depth.size and np.percentile(seen, 98) > 1.15 * np.percentile(seen, 2):
+            return scene, seen_by, depth  # else a bare wall, or the sky
+
+
+def exposed(picture: Array, rng: Rng) -> Array:
+    """A picture of middling brightness in eight bits, whatever the lamps."""
+    picture = picture * (rng.uniform(0.25, 0.55) / max(float(picture.mean()), 1e-3))
+    return (np.clip(picture, 0, 1) ** rng.uniform(0.5, 1.0) * 255 + 0.5).astype(np.uint8)
 
 
 def draw(index: int, size: tuple[int, int] = (240, 320), seed: int = 0) -> tuple[Array, Array]:
     """Scene ``index``: the picture, evenly exposed, and its exact depth with 0 where nothing is within reach."""
     rng = np.random.default_rng(np.random.SeedSequence((SEED, seed, index)))
-    while True:
-        scene, eye, pitch, reach = clutter(rng)
-        view = camera(rng, eye, pitch, size)
-        depth = depth_map(scene, view, size)
-        depth = np.where(depth < reach, depth, 0.0).astype(np.float32)
-        seen = depth[depth > 0]
-        if seen.size > 0.3 * depth.size and np.percentile(seen, 98) > 1.15 * np.percentile(seen, 2):
-            break  # else a bare wall, or the sky
-    picture = photograph(scene, view, size)
-    picture = picture * (rng.uniform(0.25, 0.55) / max(float(picture.mean()), 1e-3))
-    return (np.clip(picture, 0, 1) ** rng.uniform(0.5, 1.0) * 255 + 0.5).astype(np.uint8), depth
+    scene, seen_by, depth = view(rng, size)
+    return exposed(photograph(scene, seen_by, size), rng), depth
+
+
+# --- as a domain ------------------------------------------------------------------------------------------------------
+
+
+def frame(sequence: np.random.SeedSequence, size: tuple[int, int], name: str = "") -> Frame:
+    """One triplet as some sensor takes it, at a scale of 0.03 to 30."""
+    rng = np.random.default_rng(sequence)
+    scene, middle, depth = view(rng, size)
+    step = rng.normal(0, 0.02, 3) * float(np.median(depth[depth > 0]))
+    others = [
+        Camera(
+            middle.intrinsics, middle.rotation @ rotation(*np.radians(rng.normal(0, 0.6, 3))), middle.origin + s * step
+        )
+        for s in (-1, 1)
+    ]
+    look, noise = int(rng.integers(2**31)), int(rng.integers(2**31))
+    pictures = [photograph(scene, c, size) for c in (others[0], middle, others[1])]
+    pictures = [
+        film(exposed(p, np.random.default_rng(noise)) / np.float32(255), np.random.default_rng(look), alone=False)
+        for p in pictures
+    ]
+    sparse, scale = sense(depth, pictures[1], rng), np.float32(math.exp(rng.uniform(math.log(0.03), math.log(30))))
+    poses = [relative(middle, c) for c in others]
+    for pose in poses:
+        pose[:3, 3] *= scale
+    before, now, after = ((p * 255 + 0.5).astype(np.uint8) for p in pictures)
+    return Frame(
+        image=now,
+        sparse_depth=sparse * scale,
+        intrinsics=middle.intrinsics,
+        neighbours=(before, after),
+        poses=tuple(poses),
+        ground_truth=depth * scale,
+        name=name,
+    )
+
+
+class AnyDataset:
+    """``count`` frames of one split, each drawn when it is asked for."""
+
+    def __init__(self, split: str, count: int, size: tuple[int, int], seed: int) -> None:
+        self.split, self.count, self.size, self.seed = split, count, size, seed
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Frame:
+        if not -self.count <= index < self.count:
+            raise IndexError(f"frame {index} of {self.count}")
+        key = (SEED, ("train", "val", "test").index(self.split) + 1, self.seed, index % self.count)
+        name = f"{NAME}-{self.split}-s{self.seed}-{index % self.count:05d}"
+        return frame(np.random.SeedSequence(key), self.size, name)
+
+
+def domain(counts: dict[str, int], size: tuple[int, int], seed: int) -> Domain:
+    """Frames of anywhere as a domain, to look at and to try networks on; the base's own scenes are others."""
+    parts = {split: AnyDataset(split, count, size, seed) for split, count in counts.items()}
+    identity = {"source": "worlds", "world": NAME, "size": list(size), "seed": seed, **counts}
+    return Domain(name=NAME, rules=EvalRules(min_depth=0.001, max_depth=10_000.0), identity=identity, **parts)
 
 
 # --- the camera's share -----------------------------------------------------------------------------------------------
@@ -66,11 +129,11 @@ def smooth_noise(rng: Rng, size: tuple[int, int], cell: float) -> Float[Array, "
     return zoomed[:h, :w] * 1.5
 
 
-def film(picture: Float[Array, "h w 3"], rng: Rng) -> Float[Array, "h w 3"]:
-    """The picture in [0, 1] as some camera would store it."""
+def film(picture: Float[Array, "h w 3"], rng: Rng, *, alone: bool = True) -> Float[Array, "h w 3"]:
+    """The picture in [0, 1] as some camera would store it; what only holds for one that stands ``alone`` included."""
     size = picture.shape[:2]
     picture = picture.astype(np.float32)
-    if rng.random() < 0.35:  # shadows and patches of light that are no things
+    if alone and rng.random() < 0.35:  # shadows and patches of light that are no things
         for _ in range(rng.integers(1, 3)):
             field = smooth_noise(rng, size, rng.uniform(12, 70))
             edge = rng.uniform(0.02, 0.6)
@@ -85,7 +148,7 @@ def film(picture: Float[Array, "h w 3"], rng: Rng) -> Float[Array, "h w 3"]:
         picture = ndimage.gaussian_filter(picture, (*(2 * [rng.uniform(0.3, 1.6)]), 0))
     elif rng.random() < 0.15:  # the camera moved
         picture = ndimage.uniform_filter1d(picture, int(rng.integers(2, 7)), axis=int(rng.integers(2)))
-    if rng.random() < 0.3:  # exposure that changes from row to row
+    if alone and rng.random() < 0.3:  # exposure that changes from row to row
         picture = picture * (1 + 0.25 * smooth_noise(rng, (size[0], 4), rng.uniform(20, 90))[:, :1, None])
     picture = picture + rng.standard_normal(picture.shape).astype(np.float32) * rng.choice([0.0, 0.01, 0.02, 0.05])
     return np.clip(picture, 0, 1)
@@ -151,7 +214,7 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
     h, w = depth.shape
     known = np.ones(depth.shape, bool)
     y, x = np.mgrid[:h, :w]
-    for _ in range(rng.integers(0, 7)):
+    for _ in range(rng.integers(1, 7)):
         a, b = _log(rng, 0.02, 0.28) * w, _log(rng, 0.02, 0.28) * w
         u, v = x - rng.uniform(0, w), y - rng.uniform(0, h)
         turn = rng.uniform(0, math.pi)
@@ -172,7 +235,8 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
     return known
 
 
-PATTERNS: tuple[tuple[Callable[[Array, Array, Rng], Array], float], ...] = (
+Pattern = Callable[[Array, Array, Rng], Array]  # depth, picture, rng -> where there are points
+PATTERNS: tuple[tuple[Pattern, float], ...] = (
     (anywhere, 0.30),
     (at_corners, 0.22),
     (scan_lines, 0.16),
@@ -184,22 +248,22 @@ PATTERNS: tuple[tuple[Callable[[Array, Array, Rng], Array], float], ...] = (
 def measured(depth: Array, rng: Rng) -> Array:
     """Depth as a sensor says it everywhere: smeared at edges, off registration, noisy, rounded."""
     out = depth.astype(np.float32)
-    if rng.random() < 0.25:  # flying pixels
+    if rng.random() < 0.15:  # flying pixels
         known = (out > 0).astype(np.float32)
         sigma = rng.uniform(0.4, 1.2)
         out = np.where(
             out > 0, ndimage.gaussian_filter(out, sigma) / np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3), 0
         )
     middle = float(np.median(out[out > 0]))
-    if rng.random() < 0.25:  # another place than the camera's: near things move more
+    if rng.random() < 0.15:  # another place than the camera's: near things move more
         shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(out, 0.2 * middle)
         places = np.indices(out.shape)
         column = np.clip(np.round(places[1] + shift), 0, out.shape[1] - 1).astype(int)
         order = np.argsort(-out, axis=None)
-        moved = np.zeros_like(out)
+        moved = np.zeros(out.shape, out.dtype)
         moved.ravel()[(places[0] * out.shape[1] + column).ravel()[order]] = out.ravel()[order]
         out = np.where(moved > 0, moved, out) if rng.random() < 0.5 else moved
-    noise = rng.choice([0.0, 0.003, 0.01, 0.025]) * rng.standard_normal(out.shape)
+    noise = rng.choice([0.0, 0.0, 0.003, 0.01, 0.02]) * rng.standard_normal(out.shape)
     out = out * np.clip(1 + noise * (out / middle if rng.random() < 0.5 else 1), 0.5, 1.5)
     if rng.random() < 0.2:
         out = out * (1 + rng.uniform(0.002, 0.015) * smooth_noise(rng, out.shape, rng.uniform(5, 30)))
@@ -221,9 +285,9 @@ def sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
         chosen[r : r + int(a * h), c : c + int(b * w)] = False
     if rng.random() < 0.15 and pattern is not with_holes:
         chosen &= ~ndimage.binary_dilation(edges(depth), iterations=int(rng.integers(1, 4)))
-    wrong = chosen & (rng.random(depth.shape) < rng.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
+    wrong = chosen & (rng.random(depth.shape) < rng.choice([0.0, 0.0, 0.0, 0.0, 0.003, 0.01]))
     value = np.where(wrong, value * np.exp(rng.normal(0, 0.5, depth.shape)).astype(np.float32), value)
-    sparse = np.where(chosen, value, 0).astype(np.float32)
+    sparse = np.ascontiguousarray(np.where(chosen, value, 0), np.float32)
     if (sparse > 0).sum() < 5:
         places = np.flatnonzero(value > 0)
         few = rng.choice(places, min(len(places), int(rng.integers(5, 60))), replace=False)
@@ -247,10 +311,11 @@ def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tup
         if (z > 0).mean() > 0.2:
             break
     if rng.random() < 0.5:
-        part, z = part[:, ::-1], z[:, ::-1]
+        part, z = part[:, ::-1].copy(), z[:, ::-1].copy()  # a view would be copied where points are written into it
     part = film(part, rng)
     sparse = sense(z, part, rng)
-    if rng.random() < 0.25:  # a picture that sits beside its depth
-        shift = rng.integers(-3, 4, 2)
-        part = np.roll(part, shift, (0, 1))
+    if rng.random() < 0.35:  # a picture that sits beside its depth
+        part = np.roll(part, rng.integers(-4, 5, 2), (0, 1))
+    if rng.random() < 0.08:  # in the dark the points are all there is
+        part = np.full_like(part, rng.random())
     return np.ascontiguousarray(part.transpose(2, 0, 1), np.float32), sparse, np.ascontiguousarray(z, np.float32)

@@ -5,6 +5,7 @@ Axes as in a camera: x right, y down, z forward; the ground is y = 0, so what st
 Light does not depend on the camera: a surface point has one colour in all frames of a triplet.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -119,7 +120,7 @@ class Scene:
     @cached_property
     def rotations(self) -> Float[Array, "n 3 3"]:
         """Solid to world: about z, then x, then y."""
-        return np.array([_rotation(s.yaw, *s.tilt) for s in self.solids])
+        return np.array([rotation(s.yaw, *s.tilt) for s in self.solids])
 
     @cached_property
     def corners(self) -> Float[Array, "n 8 3"]:
@@ -193,12 +194,21 @@ class Camera:
         return np.where(endless, np.array([0, len(y), 0, len(x)]), window)
 
 
-def _rotation(yaw: float, pitch: float, roll: float) -> Array:
-    (cy, cp, cr), (sy, sp, sr) = np.cos((yaw, pitch, roll)), np.sin((yaw, pitch, roll))
+def rotation(yaw: float, pitch: float, roll: float) -> Float[np.ndarray, "3 3"]:
+    """Camera to world, angles in radians: roll about z, then pitch (down positive), then yaw (right positive)."""
+    (cy, cp, cr), (sy, sp, sr) = ([f(a) for a in (yaw, pitch, roll)] for f in (math.cos, math.sin))
     turn = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
     nod = np.array([[1, 0, 0], [0, cp, sp], [0, -sp, cp]])
     lean = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
-    return turn @ nod @ lean
+    return np.einsum("ij,jk,kl->il", turn, nod, lean)
+
+
+def relative(middle: Camera, other: Camera) -> Float[np.ndarray, "4 4"]:
+    """g_{tau t}: points of the middle camera in the other camera's frame."""
+    pose = np.eye(4)
+    pose[:3, :3] = np.einsum("ji,jk->ik", other.rotation, middle.rotation)
+    pose[:3, 3] = np.einsum("ji,j->i", other.rotation, middle.origin - other.origin)
+    return pose
 
 
 def _clipped(corners: Float[Array, "n 8 3"]) -> tuple[Float[Array, "n 20 3"], Array]:

@@ -7,7 +7,6 @@ train, val, test, so splits share no scene, and a longer dataset starts with the
 
 import hashlib
 import json
-import math
 import os
 import tempfile
 import zipfile
@@ -23,8 +22,8 @@ import numpy as np
 from protodepth.data import sampling
 from protodepth.data.arguments import datasets
 from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame
-from protodepth.data.worlds import indoor, outdoor
-from protodepth.data.worlds.raycast import Camera, Scene
+from protodepth.data.worlds import anywhere, indoor, outdoor
+from protodepth.data.worlds.raycast import Camera, Scene, relative, rotation
 from protodepth.data.worlds.sensors import Corners, Lidar, Range, corner_points, lidar_points, lidar_returns
 from protodepth.data.worlds.shading import depth_map, photograph
 from protodepth.data.worlds.stage import SceneMaker
@@ -101,20 +100,11 @@ LAYOUTS: Mapping[str, SceneMaker] = {
 
 def spec_of(name: str) -> WorldSpec:
     if name not in WORLDS:
-        raise UnknownNameError("world", name, tuple(WORLDS))
+        raise UnknownNameError("world", name, (*WORLDS, anywhere.NAME))
     return WORLDS[name]
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
-
-
-def rotation(yaw: float, pitch: float, roll: float) -> Float[np.ndarray, "3 3"]:
-    """Camera to world, angles in radians: roll about z, then pitch (down positive), then yaw (right positive)."""
-    (cy, cp, cr), (sy, sp, sr) = ([f(a) for a in (yaw, pitch, roll)] for f in (math.cos, math.sin))
-    turn = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
-    nod = np.array([[1, 0, 0], [0, cp, sp], [0, -sp, cp]])
-    lean = np.array([[cr, -sr, 0], [sr, cr, 0], [0, 0, 1]])
-    return np.einsum("ij,jk,kl->il", turn, nod, lean)
 
 
 def cameras(spec: WorldSpec, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Camera, Camera, Camera]:
@@ -194,18 +184,10 @@ def render(
         sparse_depth=sparse,
         intrinsics=middle.intrinsics,
         neighbours=(pictures[0], pictures[2]),
-        poses=tuple(_relative(middle, c) for c in (before, after)),
+        poses=tuple(relative(middle, c) for c in (before, after)),
         ground_truth=truth,
         name=name or f"{spec.name}-{sequence.entropy}",
     )
-
-
-def _relative(middle: Camera, other: Camera) -> Float[np.ndarray, "4 4"]:
-    """g_{tau t}: points of the middle camera in the other camera's frame."""
-    pose = np.eye(4)
-    pose[:3, :3] = np.einsum("ji,jk->ik", other.rotation, middle.rotation)
-    pose[:3, 3] = np.einsum("ji,j->i", other.rotation, middle.origin - other.origin)
-    return pose
 
 
 def _crc(name: str) -> int:
@@ -389,7 +371,10 @@ def world(
     >>> d.name, len(d.train), d.rules.max_depth
     ('room', 2, 5.0)
     """
-    spec, counts = spec_of(domain), {"train": train, "val": val, "test": test}
+    counts = {"train": train, "val": val, "test": test}
+    if domain == anywhere.NAME:
+        return anywhere.domain(counts, size, seed)
+    spec = spec_of(domain)
     parts = {s: WorldDataset(domain, s, count=n, size=size, seed=seed, cache=cache) for s, n in counts.items()}
     rules = EvalRules(min_depth=0.2, max_depth=5.0) if spec.indoor else EvalRules(min_depth=0.001, max_depth=80.0)
     identity = {"source": "worlds", "world": domain, "version": VERSION, "size": list(size), "seed": seed, **counts}
