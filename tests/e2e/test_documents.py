@@ -40,6 +40,7 @@ NOT_RUN = {  # start of a command of the other documents -> why it is not run as
     "bench set-sizes-indoor": LONG,
     "bench joint": LONG,
     "bench training-time": LONG,
+    "bench real": "needs recordings and adapts for minutes; tests/e2e/test_bench_real.py runs it on drawn ones",
     "bench foundation": "needs the maps of an outside model; tests/e2e/test_bench.py runs it with drawn ones",
     "adapt --data rosbag:": "needs a bag; tests/unit/data/datasets/test_rosbag.py reads one",
     "train --recipe outdoor": "trains for long in several processes; tests/e2e/test_torchrun.py does so with few steps",

@@ -88,7 +88,8 @@ def listing() -> str:
     rows = [("experiment", "in the paper", "networks", "what")]
     rows += [(e.name, e.paper, " ".join(e.backbones), e.about) for e in EXPERIMENTS.values()]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]) for row in rows)
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]) for row in rows]
+    return "\n".join([*lines, "", "protodepth bench real FOLDER ...: your recordings, see docs/real_sensors.md"])
 
 
 FIXED = ("indoor", "outdoor", "mixed", "set-sizes-indoor", "set-sizes-outdoor")  # the name says the sequence

@@ -132,7 +132,7 @@ def summary(found: Found) -> Table:
         Column("above 1.0", "settings", "", ranked=False),
         Column("mean", "MAE over its base's", "", 3, ranked=False),
         Column("worst", "MAE over its base's", "", 3, ranked=False),
-        Column("time", "", "ms a frame", 0, ranked=False),
+        Column("CPU time", "", "ms a frame", 0, ranked=False),
     )
     note = (
         "Ratio: error over that of the best classical method in the same setting; those of the classical methods "
@@ -173,7 +173,7 @@ def details(found: Found, recording: str) -> Table:
         Column("MAE", "over the best classical", "", 2),
         Column("RMSE", "over the best classical", "", 2),
         *(Column(title, "MAE of the pixels", "mm", 1) for title in REGIONS.values()),
-        Column("time", "", "ms a frame", 0, ranked=False),
+        Column("CPU time", "", "ms a frame", 0, ranked=False),
     ]
     lines = []
     for setting, rows in found.rows.items():
