@@ -46,11 +46,22 @@ def rays(K: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b
 
 
 def sample(image: Tensor, pixels: Float[Tensor, "b 2 h w"]) -> Tensor:
-    """Bilinear look-up at pixel coordinates; the border is repeated outside."""
+    """Bilinear look-up at pixel coordinates; the border is repeated outside, and what has no place is NaN.
+
+    ``grid_sample`` writes outside its memory in the backward pass where a coordinate is NaN or huge, so it never sees
+    one: beyond the border the value is the border's and the gradient zero however far it is.
+
+    >>> sample(torch.ones(1, 1, 2, 2), torch.tensor([[[[0.0, float("nan")]], [[1e30, 0.0]]]]))
+    tensor([[[[1., nan]]]])
+    """
     height, width = image.shape[-2:]
-    x = 2 * (pixels[:, 0] / (width - 1) - 0.5)
-    y = 2 * (pixels[:, 1] / (height - 1) - 0.5)
-    return F.grid_sample(image, torch.stack([x, y], -1), mode="bilinear", padding_mode="border", align_corners=True)
+    x = 2 * (pixels[:, 0] / max(width - 1, 1) - 0.5)
+    y = 2 * (pixels[:, 1] / max(height - 1, 1) - 0.5)
+    grid = torch.stack([x, y], -1)
+    nowhere = torch.isnan(grid)
+    safe = torch.where(nowhere, 0.0, grid).clamp(-2, 2)
+    found = F.grid_sample(image, safe, mode="bilinear", padding_mode="border", align_corners=True)
+    return torch.where(nowhere.any(-1)[:, None], torch.nan, found)
 
 
 def reproject(

@@ -1,5 +1,8 @@
 """Pinhole geometry against torch, kornia, roma and slow loops."""
 
+import subprocess
+import sys
+
 import kornia
 import numpy as np
 import pytest
@@ -113,3 +116,54 @@ def test_outliers_of_one_sample_do_not_depend_on_the_others() -> None:
     far = batch.sparse_depth * torch.tensor([1.0, 50.0])[:, None, None, None]
     assert torch.equal(g.outlier_free(far)[:1], g.outlier_free(far[:1]))
     assert g.outlier_free(torch.zeros(1, 1, 8, 8)).sum() == 0
+
+
+def test_a_place_beyond_the_border_has_the_border_s_value_and_no_gradient_however_far_it_is() -> None:
+    image = torch.rand(1, 3, 4, 5, requires_grad=True)
+    near = torch.tensor([-3.0, 9.0, 2.0, -1.0]).reshape(1, 2, 1, 2).requires_grad_()
+    far = torch.tensor([-3e30, torch.inf, 2.0, -1e38]).reshape(1, 2, 1, 2).requires_grad_()
+    found = [g.sample(image, pixels) for pixels in (near, far)]
+    assert torch.equal(*found)
+    (found[0].sum() + found[1].sum()).backward()
+    assert near.grad[0, 0].eq(0).all()
+    assert far.grad[0, 0].eq(0).all()
+
+
+def test_inside_the_image_the_look_up_is_the_library_s_own_bit_for_bit() -> None:
+    image, pixels = torch.rand(2, 3, 6, 7), torch.rand(2, 2, 6, 7) * 8 - 1
+    grid = torch.stack([2 * (pixels[:, 0] / 6 - 0.5), 2 * (pixels[:, 1] / 5 - 0.5)], -1)
+    ours, theirs = pixels.requires_grad_(), grid.requires_grad_()
+    found = g.sample(image, ours)
+    expected = torch.nn.functional.grid_sample(image, theirs, padding_mode="border", align_corners=True)
+    assert torch.equal(found, expected)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    assert torch.equal(ours.grad[:, 0], theirs.grad[..., 0] * 2 / 6)
+
+
+WILD = """
+import itertools, torch
+from protodepth.geometry import warp
+count = 0
+for value in (float("nan"), float("inf"), -float("inf"), 1e38, -1e38, 1e20, 3e9):
+    for what, seed in itertools.product(("depth", "pose", "K", "turn"), range(5)):
+        torch.manual_seed(seed)
+        image = torch.rand(1, 3, 48, 64, requires_grad=True)
+        depth, pose = torch.rand(1, 1, 48, 64) + 1, torch.eye(4)[None].clone()
+        K = torch.tensor([[[50.0, 0, 32], [0, 50, 24], [0, 0, 1]]])
+        if what == "depth": depth[0, 0, seed::7, ::3] = value
+        if what == "pose": pose[0, seed % 3, 3] = value
+        if what == "turn": pose[0, seed % 3, 0] = value
+        if what == "K": K[0, 0, 1] = value
+        tensors = [t.clone().requires_grad_() for t in (depth, pose, K)]
+        out = warp(image, *tensors)
+        out.nan_to_num().sum().backward()
+        count += 1
+print(count)
+"""
+
+
+def test_no_number_in_depth_pose_or_camera_ends_the_process() -> None:
+    """In a process of its own: the library's backward pass wrote outside its memory."""
+    done = subprocess.run([sys.executable, "-c", WILD], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "140\n"), done.stderr[-500:]

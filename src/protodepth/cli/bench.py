@@ -186,8 +186,8 @@ def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def print_findings(path: Path) -> None:
-    from protodepth.storage.files import read_json
+    from protodepth.storage.files import read_sealed
 
-    for name, section in read_json(path)["experiments"].items():
+    for name, section in read_sealed(path)["experiments"].items():
         for line in (*section["findings"], *section["missing"]):
             print(f"{name}: {line}")

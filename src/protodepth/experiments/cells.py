@@ -105,14 +105,16 @@ class Store:
 
     def result(self, cell: Cell) -> dict[str, Any]:
         """The stored result, after a check that it is this cell's."""
-        found = files.read_json(self.place(cell) / "result.json")
+        found = files.read_sealed(self.place(cell) / "result.json")
         if found.get("identity") != cell.identity():
             raise CheckpointError(f"{self.place(cell)} holds a result with other settings: give another --out")
+        if not isinstance(found.get("result"), dict):
+            raise CheckpointError(f"{self.place(cell) / 'result.json'} has no result: remove that folder")
         return found["result"]
 
     def write(self, cell: Cell, result: dict[str, Any], **about: Any) -> None:
         document = {"identity": cell.identity(), "label": cell.label, **about, "result": result}
-        files.write_json(self.place(cell) / "result.json", plain(document))
+        files.write_sealed(self.place(cell) / "result.json", plain(document))
 
     def finished(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
         return ((cell, self.result(cell)) for cell in cells if self.done(cell))

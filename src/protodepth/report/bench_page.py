@@ -129,7 +129,7 @@ def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], word
     paths = [folder / name for name in ("report.html", "report.md", "results.json")]
     files.write_bytes(paths[0], html(sections, about, words).encode())
     files.write_bytes(paths[1], markdown(sections, about, words).encode())
-    files.write_json(paths[2], plain(document))
+    files.write_sealed(paths[2], plain(document))
     return paths
 
 

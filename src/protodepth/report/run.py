@@ -115,7 +115,7 @@ def html(document: Document, samples: Sequence[Sample] = (), title: str = TITLE)
 def write_run(folder: str | Path, document: Document, samples: Sequence[Sample] = (), title: str = TITLE) -> Path:
     """Write results.json, samples.npz, report.md and report.html; returns the path of the page."""
     folder = Path(folder)
-    files.write_json(folder / "results.json", document)
+    files.write_sealed(folder / "results.json", document)
     save_samples(folder / "samples.npz", samples)
     files.write_bytes(folder / "report.md", markdown(document, title).encode())
     files.write_bytes(folder / "report.html", html(document, samples, title).encode())
@@ -131,7 +131,7 @@ def read_run(folder: str | Path) -> tuple[Document, list[Sample]]:
             "finished"
         )
     try:
-        document = files.read_json(path)
+        document = files.read_sealed(path)
     except CheckpointError as error:
         raise DataError(str(error)) from None
     _check(document, path)
@@ -143,6 +143,7 @@ def _check(document: Document, path: Path) -> None:
     needed = ("rows", "matrix", "seconds", "domains")
     lacks = [key for key in needed if key not in document]
     rows = document["rows"] if isinstance(document.get("rows"), list) else []
+    rows = [row if isinstance(row, dict) else {} for row in rows]
     lacks += [f"{key} in a row" for key in ("method", "setting", *SCORES) if not all(key in row for row in rows)]
     lacks += [] if rows else ["any row"]
     if lacks:
@@ -164,6 +165,15 @@ def report_from_runs(folders: Sequence[str | Path], out: str | Path, title: str 
     if not folders:
         raise DataError("no run folder was given: expected at least one folder with a results.json")
     runs = {name: read_run(folder) for name, folder in _names(folders).items()}
+    try:
+        return _write_report(runs, out, title)
+    except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]  # of files without a seal, which anything may be in
+        names = ", ".join(str(Path(folder) / "results.json") for folder in folders)
+        raise DataError(f"{names}: not a result of protodepth or damaged ({reason}); run it again") from None
+
+
+def _write_report(runs: dict[str, tuple[Document, list[Sample]]], out: Path, title: str) -> list[Path]:
     groups: dict[tuple[str, ...], dict[str, tuple[Document, list[Sample]]]] = {}
     for name, run in runs.items():
         groups.setdefault(tuple(run[0].get("domains", [])), {})[name] = run
@@ -174,8 +184,9 @@ def report_from_runs(folders: Sequence[str | Path], out: str | Path, title: str 
     stem = out.with_suffix("") if out.suffix in (".html", ".md", ".json") else out
     paths = [stem.with_name(stem.name + ending) for ending in (".html", ".md", ".json")]
     combined: Any = parts[0].document if len(parts) == 1 else {"parts": [{"name": p.name, **p.document} for p in parts]}
-    files.write_bytes(paths[0], page(parts, title).encode())
-    files.write_bytes(paths[1], "\n".join(markdown(p.document, p.name or title) for p in parts).encode())
+    texts = page(parts, title), "\n".join(markdown(p.document, p.name or title) for p in parts)
+    for path, text in zip(paths, texts, strict=False):
+        files.write_bytes(path, text.encode(errors="replace"))
     files.write_json(paths[2], combined)
     return paths
 

@@ -50,6 +50,32 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, sort_keys=False) + "\n").encode())
 
 
+SEALED = 2  # format version of JSON that carries the sha256 of all that it holds
+
+
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """``write_json`` with a checksum over every other entry: a changed number is noticed when it is read."""
+    whole = json.loads(json.dumps({**value, "format_version": SEALED}))
+    write_json(path, {**whole, "sealed": seal(whole)})
+
+
+def seal(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What ``write_sealed`` was given.  Files of earlier versions have no seal and are taken as they are."""
+    value = read_json(path)
+    if "sealed" not in value and "format_version" not in value:
+        return value
+    stated = value.pop("sealed", None)
+    if stated != seal(value):
+        raise CheckpointError(f"{path} does not have the checksum it states: it is damaged, write it again")
+    if value.pop("format_version", None) != SEALED:
+        raise CheckpointError(f"{path} has a format version that this program does not read: update protodepth")
+    return value
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write a safetensors file; returns its sha256."""
     return write_bytes(path, tensor_bytes(tensors))
@@ -67,7 +93,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text())
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing: give a folder that save_pretrained or save_domain wrote") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}): the folder is damaged, save it again") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds a {type(value).__name__}, expected a JSON object")

@@ -6,17 +6,19 @@ steps all have the gradient of the whole batch.
 
 import json
 import math
+import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from protodepth import distributed
 from protodepth.data.augment import AugmentConfig, augment, crop, generator
@@ -131,6 +133,12 @@ class Learner:
     def device(self) -> torch.device:
         return self.parameters[0].device
 
+    def statistics(self) -> list[Tensor]:
+        """What changes in a forward pass: the running means and variances of networks in training mode."""
+        networks = [n for n in (self.method.backbone, self.method.objective.pose) if n is not None]
+        parts = [part for network in networks for part in network.modules() if part.training]
+        return [buffer for part in parts for buffer in part.buffers(recurse=False)]
+
     def loss(self, batch: Batch, view: View) -> LossTerms:
         """The method's terms; its networks compute in the schedule's precision."""
         if self.schedule.channels_last:
@@ -187,7 +195,9 @@ def fit(
     loader = training_batches(
         domain.train, schedule.batch_size, seed=seed, start=first, domain=domain.name, workers=schedule.workers
     )
-    bad = 0
+    bad = int(state.counts.get("bad", 0))
+    progress.skipped = int(state.counts.get("skipped", 0))
+    loader.faults.merge(state.counts.get("bad_frames", {}))
     with whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
         try:
             for batch in method.batches(loader, start=first, seed=seed):
@@ -196,6 +206,7 @@ def fit(
                 terms = train_step(learner, batch, step)
                 bad = 0 if terms is not None else bad + 1
                 progress.skipped += terms is None
+                state.counts = {"skipped": progress.skipped, "bad": bad, "bad_frames": loader.faults.found}
                 if bad >= MAX_BAD_STEPS:
                     raise TrainingDiverged(
                         f"the loss was not finite in {bad} steps in a row on {domain.name!r}: "
@@ -266,10 +277,18 @@ def whole_steps() -> Iterator[Callable[[], None]]:
 
 def train_step(learner: Learner, batch: Step, step: int) -> dict[str, float] | None:
     """One step; None (and no change of any weight) if the loss or a gradient was not finite."""
-    optimiser, schedule = learner.optimiser, learner.schedule
+    kept = [(buffer, buffer.clone()) for buffer in learner.statistics()]
     terms = gradients(learner, batch, step)
-    if terms is None:
-        return None
+    terms = None if terms is None else apply_gradients(learner, terms, step)
+    if terms is None:  # batch norms have taken note of the batch in the forward pass, be it NaN
+        for buffer, value in kept:
+            buffer.copy_(value)
+    return terms
+
+
+def apply_gradients(learner: Learner, terms: dict[str, float], step: int) -> dict[str, float] | None:
+    """Change the weights by their gradients; None if one is not finite."""
+    optimiser, schedule = learner.optimiser, learner.schedule
     learner.scaler.unscale_(optimiser)
     limit = math.inf if schedule.clip is None else schedule.clip
     norms = [nn.utils.clip_grad_norm_(group["params"], limit) for group in optimiser.param_groups]
@@ -338,12 +357,34 @@ def build_optimiser(method: Method, schedule: Schedule) -> torch.optim.Adam:
 
 
 class JsonLines:
-    """A log that appends one JSON line a record; readable with any tool."""
+    """A log that appends one JSON line a record; readable with any tool.
+
+    A run that goes on repeats the steps after its last saved state: what the log has of them already is not written
+    again.  A line that a kill left unfinished is cut off.
+    """
 
     def __init__(self, path: Path, **common: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self.common = path, common
+        self.known = Counter(self._kept())
+
+    def _kept(self) -> Iterator[tuple[Any, ...]]:
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            os.truncate(self.path, sum(map(len, lines[:-1])))
+            del lines[-1]
+        for line in lines:
+            with suppress(ValueError):
+                yield self._key(json.loads(line))
+
+    @staticmethod
+    def _key(record: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(record.get(name) for name in ("method", "domain", "step"))
 
     def __call__(self, step: int, record: dict[str, Any]) -> None:
+        record = {**self.common, "step": step, **record}
+        if self.known[self._key(record)]:
+            self.known[self._key(record)] -= 1
+            return
         with self.path.open("a") as file:
-            file.write(json.dumps({**self.common, "step": step, **record}) + "\n")
+            file.write(json.dumps(record) + "\n")

@@ -13,7 +13,7 @@ from protodepth import distributed
 from protodepth.data.batches import collate
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain
-from protodepth.errors import ConfigError
+from protodepth.errors import CheckpointError, ConfigError
 from protodepth.methods.base import Method
 from protodepth.metrics import Scores
 from protodepth.storage import files
@@ -100,7 +100,7 @@ class Curve:
         self.seconds = 0.0  # spent on looking, which is not training time
         self._points: dict[tuple[Any, ...], dict[str, Any]] = {}
         if file is not None and file.exists():
-            self._add(files.read_json(file)["points"])
+            self._add_stored(file)
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -109,11 +109,17 @@ class Curve:
     def _add(self, points: Sequence[dict[str, Any]]) -> None:
         self._points |= {(p["stage"], p["step"], p["domain"], p["setting"]): p for p in points}
 
+    def _add_stored(self, file: Path) -> None:
+        try:
+            self._add(files.read_sealed(file)["points"])
+        except (LookupError, TypeError) as error:
+            raise CheckpointError(f"{file} holds no curve ({error!r}): remove it, it is measured again") from None
+
     def look(self, stage: int, step: int, seen: Sequence[Domain]) -> None:
         begun = time.monotonic()
         self._add(curve_points(self.judge, stage, step, seen))
         if self.file is not None and distributed.leads():
-            files.write_json(self.file, {"points": self.points})
+            files.write_sealed(self.file, {"points": self.points})
         self.seconds += time.monotonic() - begun
 
     def during(self, stage: int, seen: Sequence[Domain]) -> Callable[[int], None] | None:

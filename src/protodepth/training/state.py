@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from protodepth import distributed
 from protodepth.errors import CheckpointError
 from protodepth.methods.base import Method, part
 from protodepth.storage import files
+from protodepth.storage.paths import check_inside
 
 logger = logging.getLogger("protodepth")
 
@@ -32,6 +34,7 @@ class TrainingState:
         about: dict[str, Any],
     ) -> None:
         self.folder, self.method, self.optimiser, self.scaler, self.about = folder, method, optimiser, scaler, about
+        self.counts: dict[str, Any] = {}  # what was counted so far, for a run that goes on
         self.token = distributed.from_first(uuid.uuid4().hex)
 
     def save(self, step: int) -> None:
@@ -65,8 +68,8 @@ class TrainingState:
         name = f"state-{step}.safetensors"
         sha256 = files.write_tensors(folder / name, tensors)
         scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
-        meta = {**self.about, "step": step, "file": name, "sha256": sha256, **scaler}
-        files.write_json(folder / "state.json", meta)
+        meta = {**self.about, "step": step, "counts": self.counts, "file": name, "sha256": sha256, **scaler}
+        files.write_sealed(folder / "state.json", meta)
         for old in folder.glob("state-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -84,20 +87,34 @@ class TrainingState:
     def _read(self) -> int:
         if self.folder is None or not (self.folder / "state.json").exists():
             return 0
-        meta = files.read_json(self.folder / "state.json")
+        place = self.folder / "state.json"
+        meta = files.read_sealed(place)
         for key, value in self.about.items():
             if meta.get(key) != value:
                 raise CheckpointError(
                     f"{self.folder} holds a run with {key}={meta.get(key)!r}, this one has {value!r}: "
                     "use another --out, or the same settings"
                 )
-        tensors = files.read_tensors(self.folder / meta["file"], meta["sha256"])
+        try:
+            return self._restore(self.folder, meta)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise CheckpointError(
+                f"{place} is incomplete, damaged or of another version ({reason}): begin again with another --out"
+            ) from None
+
+    def _restore(self, folder: Path, meta: dict[str, Any]) -> int:
+        file = re.fullmatch(r"state-(\d+)\.safetensors", meta["file"])
+        if file is None or int(file[1]) != meta["step"]:
+            raise ValueError(f"file {meta['file']!r} is not that of step {meta['step']!r}")
+        tensors = files.read_tensors(check_inside(folder / file[0], folder), meta["sha256"])
         self.method.load_state(part(tensors, "method."))
         if self.method.objective.pose is not None:
             self.method.objective.pose.load_state_dict(part(tensors, "pose."))
         self._load_optimiser(part(tensors, "optimiser."))
         if self.scaler.is_enabled() and "scaler" in meta:
             self.scaler.load_state_dict(meta["scaler"])
+        self.counts = dict(meta.get("counts") or {})
         return int(meta["step"])
 
     def _load_optimiser(self, tensors: dict[str, Tensor]) -> None:

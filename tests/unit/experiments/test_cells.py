@@ -7,6 +7,7 @@ import pytest
 from helpers.bench_cells import cell
 from protodepth.errors import CheckpointError
 from protodepth.experiments.cells import Cell, Store, digest, ordered
+from protodepth.storage import files
 
 
 def test_a_setting_of_a_needed_cell_changes_the_key_of_the_cell_itself():
@@ -40,6 +41,6 @@ def test_a_result_that_is_not_this_cells_is_refused(tmp_path):
     place = store.place(own) / "result.json"
     changed = json.loads(place.read_text())
     changed["identity"]["settings"]["steps"] = 2
-    place.write_text(json.dumps(changed))
+    files.write_sealed(place, {k: v for k, v in changed.items() if k != "sealed"})
     with pytest.raises(CheckpointError, match="other settings"):
         store.result(own)

@@ -16,6 +16,7 @@ from protodepth.experiments.cells import Store
 from protodepth.experiments.real import Plan, RealOptions, bench_real, domain_name
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
+from protodepth.storage import files
 
 MODEL = "worlds-tiny-mixed"
 
@@ -247,6 +248,6 @@ def test_stored_results_of_other_settings_are_not_read(folders: tuple[str, str],
     path = Store(tmp_path).place(cell) / "result.json"
     stored = json.loads(path.read_text())
     stored["identity"]["settings"]["seed"] = 9
-    path.write_text(json.dumps(stored))
+    files.write_sealed(path, {key: value for key, value in stored.items() if key != "sealed"})
     with pytest.raises(CheckpointError, match="other settings"):
         bench_real(plan.options, tmp_path)

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from helpers import report_fakes as fakes
+from helpers.mutants import mutants
 from protodepth.errors import DataError
 from protodepth.report import run
 from protodepth.report.results import marks, plain, written
@@ -364,3 +365,40 @@ def test_a_folder_that_is_no_run_is_named_and_nothing_is_written(tmp_path: Path,
     with pytest.raises(DataError, match="no run folder"):
         run.report_from_runs([], tmp_path / "out.html")
     assert not (tmp_path / "out.html").exists()
+
+
+def attack(folder: Path, document, count: int, seed: int, *, sealed: bool) -> dict[str, int]:
+    run.write_run(folder / "run", document)
+    place = folder / "run" / "results.json"
+    good = json.loads(place.read_text())
+    if not sealed:
+        good = {k: v for k, v in good.items() if k not in ("sealed", "format_version")}
+    seen, said = {"parsed": 0, "silent": 0}, []
+    for bad in mutants(json.dumps(good, indent=2).encode(), count, seed):
+        place.write_bytes(bad)
+        try:
+            value = json.loads(bad)
+            seen["parsed"] += 1
+        except (ValueError, RecursionError):
+            value = None
+        try:
+            run.report_from_runs([folder / "run"], folder / "out.html")
+            seen["silent"] += value != good
+        except DataError as error:
+            said.append(str(error))
+    assert not any("\n" in text for text in said)
+    return seen
+
+
+def test_damaged_results_are_one_sentence(tmp_path: Path, document):
+    seen = attack(tmp_path, document, 120, 5, sealed=True)
+    assert seen["silent"] == 0
+    assert seen["parsed"] > 20
+    assert attack(tmp_path, document, 120, 6, sealed=False)["parsed"] > 12  # of an earlier version: no traceback
+
+
+@pytest.mark.slow
+def test_of_ten_thousand_damaged_results_none_is_reported_in_silence(tmp_path: Path, document):
+    seen = attack(tmp_path, document, 10_000, 7, sealed=True)
+    assert seen["silent"] == 0
+    print(seen)

@@ -19,6 +19,7 @@ import numpy as np
 
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files.images import natural_key
+from protodepth.data.files.matlab import read_arrays
 from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan, triplets
 from protodepth.errors import DataError
 from protodepth.types import Float
@@ -26,6 +27,7 @@ from protodepth.types import Float
 CROP = (32, 32, 416, 576)
 K = [518.8579, 0.0, 325.5824 - 32, 0.0, 519.4696, 253.7362 - 32, 0.0, 0.0, 1.0]
 MIN_POINTS = 1100
+LABELLED = 1449
 Entries = Callable[[], Iterator[Entry]]
 
 
@@ -181,17 +183,19 @@ def _labelled(root: Path) -> tuple[Entries | None, Entries]:
 
 def read_splits(path: Path) -> dict[str, list[int]]:
     """Row numbers (from 0) of trainNdxs and testNdxs in splits.mat, which counts from 1."""
-    from scipy.io import loadmat
-
     try:
-        stored = loadmat(path)
-        return {name: (stored[name].ravel().astype(int) - 1).tolist() for name in ("trainNdxs", "testNdxs")}
+        stored = read_arrays(path)
+        rows = {name: (stored[name].ravel().astype(int) - 1).tolist() for name in ("trainNdxs", "testNdxs")}
     except FileNotFoundError:
         raise DataError(
             f"{path} is missing: download splits.mat, it says which labelled frames are for testing"
         ) from None
-    except (KeyError, ValueError, NotImplementedError) as error:
-        raise DataError(f"{path} is not the official splits.mat ({error})") from None
+    except KeyError as error:
+        raise DataError(f"{path} is not the official splits.mat (it has no {error})") from None
+    wrong = [row + 1 for numbers in rows.values() for row in numbers if not 0 <= row < LABELLED]
+    if wrong:
+        raise DataError(f"{path} is not the official splits.mat: it names frame {wrong[0]} of {LABELLED}")
+    return rows
 
 
 def _rows(name: str, rows: list[int]) -> Iterator[Entry]:

@@ -1,0 +1,167 @@
+"""What a training keeps: whole or refused, and with its counts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import tiny_model
+from helpers.mutants import mutants
+from protodepth.data.frame import Domain
+from protodepth.errors import CheckpointError
+from protodepth.losses import Objective, ObjectiveConfig
+from protodepth.methods.base import Method, build
+from protodepth.storage import files
+from protodepth.training.fit import JsonLines, Schedule, build_optimiser, fit
+from protodepth.training.state import TrainingState
+
+SCHEDULE = Schedule(steps=3, save_every=1, rate=1e-2)
+ABOUT = {"method": "protodepth", "domain": "room", "seed": 0, "steps": 3}
+
+
+def make(domain: Domain) -> Method:
+    model = tiny_model(pose=True)
+    objective = Objective(ObjectiveConfig(reduction="relative"), pose=model.pose, max_depth=8.0)
+    method = build("protodepth", model, objective, model.config)
+    method.begin_domain(domain, lambda m, d: None)
+    return method
+
+
+def state(method: Method, folder: Path) -> TrainingState:
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    return TrainingState(folder, method, build_optimiser(method, SCHEDULE), scaler, ABOUT)
+
+
+@pytest.fixture(scope="module")
+def stored(room: Domain, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("state")
+    fit(make(room), room, SCHEDULE, seed=0, folder=folder)
+    return folder
+
+
+def attack(stored: Path, folder: Path, room: Domain, count: int, seed: int, *, sealed: bool) -> dict[str, int]:
+    """Load damaged copies of the description; any error but a CheckpointError ends the test."""
+    good = json.loads((stored / "state.json").read_text())
+    if not sealed:  # as earlier versions wrote it
+        good = {k: v for k, v in good.items() if k not in ("sealed", "format_version", "counts")}
+    data = json.dumps(good, indent=2).encode()
+    (folder / "state-3.safetensors").write_bytes((stored / "state-3.safetensors").read_bytes())
+    method, seen = make(room), {"parsed": 0, "refused": 0, "loaded": 0, "silent": 0}
+    keeper, said = state(method, folder), []
+    for bad in mutants(data, count, seed):
+        (folder / "state.json").write_bytes(bad)
+        try:
+            value = json.loads(bad)
+            seen["parsed"] += 1
+        except (ValueError, RecursionError):
+            value = None
+        try:
+            keeper.load()
+        except CheckpointError as error:
+            said.append(str(error))
+            seen["refused"] += 1
+        else:
+            seen["loaded"] += 1
+            seen["silent"] += value != good
+    assert not any("\n" in text for text in said)
+    return seen
+
+
+def test_of_damaged_states_none_loads_in_silence_and_none_ends_in_a_traceback(
+    stored: Path, tmp_path: Path, room: Domain
+) -> None:
+    seen = attack(stored, tmp_path, room, 400, 1, sealed=True)
+    assert seen["silent"] == 0
+    assert seen["parsed"] > 40  # the mutants reach what reads the values
+    assert seen["refused"] > 300
+
+
+def test_states_of_earlier_versions_load_and_their_damage_is_no_traceback(
+    stored: Path, tmp_path: Path, room: Domain
+) -> None:
+    seen = attack(stored, tmp_path, room, 200, 2, sealed=False)
+    assert seen["parsed"] > 20
+    (tmp_path / "state.json").write_text(json.dumps(files.read_sealed(stored / "state.json")))
+    assert state(make(room), tmp_path).load() == 3
+
+
+@pytest.mark.slow
+def test_of_ten_thousand_damaged_states_none_loads_in_silence(stored: Path, tmp_path: Path, room: Domain) -> None:
+    seen = attack(stored, tmp_path, room, 10_000, 3, sealed=True)
+    assert seen["silent"] == 0
+    print(seen)
+
+
+def test_another_step_number_is_refused(stored: Path, tmp_path: Path, room: Domain) -> None:
+    for file in stored.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    meta = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps({**meta, "step": 7}))
+    with pytest.raises(CheckpointError, match="checksum"):
+        state(make(room), tmp_path).load()
+
+
+def test_a_tensor_file_elsewhere_is_not_read(stored: Path, tmp_path: Path, room: Domain) -> None:
+    meta = files.read_sealed(stored / "state.json")
+    for name in ("../state-3.safetensors", str(stored / "state-3.safetensors"), "state-4.safetensors", None, 3):
+        files.write_sealed(tmp_path / "state.json", {**meta, "file": name})
+        with pytest.raises(CheckpointError, match="damaged"):
+            state(make(room), tmp_path).load()
+    files.write_sealed(tmp_path / "state.json", meta)
+    (tmp_path / "state-3.safetensors").symlink_to(stored / "state-3.safetensors")
+    with pytest.raises(CheckpointError, match="leads out of"):
+        state(make(room), tmp_path).load()
+
+
+class Poisoned:
+    """A dataset whose frames have no numbers where they should, now and then."""
+
+    def __init__(self, inner: object, bad: set[int], what: str) -> None:
+        self.inner, self.bad, self.what, self.reads = inner, bad, what, 0
+
+    def __len__(self) -> int:
+        return len(self.inner)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> object:
+        frame = self.inner[index]  # type: ignore[index]
+        if index not in self.bad:
+            return frame
+        if self.what == "pose":
+            return replace(frame, poses=tuple(p * float("nan") for p in frame.poses))
+        return replace(frame, neighbours=tuple(n.astype("float32") * float("nan") for n in frame.neighbours))
+
+
+@pytest.mark.parametrize("what", ["pose", "neighbour"])
+def test_frames_without_numbers_cost_their_steps_and_nothing_else(room: Domain, what: str) -> None:
+    method = make(room)
+    poisoned = replace(room, train=Poisoned(room.train, {1, 4}, what))
+    pose = method.objective.pose
+    assert pose is not None
+    progress = fit(method, poisoned, replace(SCHEDULE, steps=12, batch_size=1), seed=0)
+    assert 2 <= progress.skipped <= 8
+    tensors = [*method.state().values(), *pose.state_dict().values()]
+    assert all(torch.isfinite(t).all() for t in tensors if t.is_floating_point())
+
+
+def test_counts_of_an_interrupted_run_are_those_of_a_whole_one(room: Domain, tmp_path: Path) -> None:
+    poisoned = replace(room, train=Poisoned(room.train, {1, 4}, "pose"))
+    schedule = replace(SCHEDULE, steps=12, batch_size=1, save_every=5)
+
+    def stop(step: int, record: dict[str, float]) -> None:
+        log(step, record)
+        if step == 7:
+            raise RuntimeError("killed")
+
+    whole_log = JsonLines(tmp_path / "whole.jsonl")
+    whole = fit(make(room), poisoned, schedule, seed=0, log=whole_log)
+    log = JsonLines(tmp_path / "log.jsonl")
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(make(room), poisoned, schedule, seed=0, folder=tmp_path / "s", log=stop)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"step": 8, "meth')  # cut off in the middle of a line
+    log = JsonLines(tmp_path / "log.jsonl")
+    rest = fit(make(room), poisoned, schedule, seed=0, folder=tmp_path / "s", log=log)
+    assert rest.skipped == whole.skipped > 2
+    assert (tmp_path / "log.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
