@@ -1,6 +1,7 @@
 """Fixtures of the published networks: weights made by the rule in the JSON, inputs and outputs from the npz.
 
-The folder is ``<repository>/../shared/fixtures``, or the environment variable ``PROTODEPTH_FIXTURES``.
+The folder is ``data`` beside this file (made by thin_fixtures.py), or the environment variable
+``PROTODEPTH_FIXTURES`` for another set.
 """
 
 import json
@@ -20,14 +21,31 @@ from torch import Tensor
 from protodepth.types import Batch
 
 TOLERANCE = 1e-4  # relative to the largest absolute value; most agree to 1e-6
-_DEFAULT = Path(__file__).resolve().parents[2] / ".." / "shared" / "fixtures"
-FOLDER = Path(os.environ.get("PROTODEPTH_FIXTURES", _DEFAULT))
+FOLDER = Path(os.environ.get("PROTODEPTH_FIXTURES", Path(__file__).resolve().parent / "data"))
 
 
 def relative_error(actual: Tensor | np.ndarray, expected: np.ndarray) -> float:
     actual = actual.detach().numpy() if isinstance(actual, Tensor) else np.asarray(actual)
     scale = max(float(np.abs(expected).max(initial=0)), 1e-12)
     return float(np.abs(actual.astype(np.float64) - expected).max(initial=0) / scale)
+
+
+class Arrays:
+    """The arrays of a fixture; some are stored once, in the fixture that had them first."""
+
+    def __init__(self, path: Path, same: dict[str, list[str]]) -> None:
+        self.own, self.same = np.load(path.with_suffix(".npz")), same
+        self.others = {name: np.load(path.with_name(f"{name}.npz")) for name, _ in same.values() if name != path.stem}
+
+    @property
+    def files(self) -> list[str]:
+        return [*self.own.files, *self.same]
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key not in self.same:
+            return self.own[key]
+        name, stored = self.same[key]
+        return self.others.get(name, self.own)[stored]
 
 
 class Fixture:
@@ -37,7 +55,7 @@ class Fixture:
             pytest.skip(f"no fixture {name} in {FOLDER.name}/ (set PROTODEPTH_FIXTURES to the folder that has them)")
         self.name = name
         self.meta: dict[str, Any] = json.loads(path.read_text())
-        self.arrays = np.load(path.with_suffix(".npz"))
+        self.arrays = Arrays(path, self.meta.get("same", {}))
 
     # -- inputs and outputs
 
@@ -85,6 +103,14 @@ class Fixture:
         rule = self.meta["sampled"][key]
         assert list(values.shape) == rule["shape"], key
         return values.reshape(-1)[:: rule["stride"]], self.arrays[f"{key}__sample"]
+
+    def rows(self, key: str) -> np.ndarray:
+        """The sample of the batch that each stored place belongs to."""
+        if key in self.arrays.files:
+            shape, step = self.arrays[key].shape, 1
+        else:
+            shape, step = self.meta["sampled"][key]["shape"], self.meta["sampled"][key]["stride"]
+        return np.arange(0, math.prod(shape), step) // math.prod(shape[1:])
 
     # -- weights by rule
 
