@@ -40,6 +40,14 @@ def test_every_imported_module_exists(document: str) -> None:
     assert {name for name in named if find_spec(name) is None} == set()
 
 
+def test_the_first_screen_of_the_readme_has_both_commands_and_every_target_exists() -> None:
+    screen = (ROOT / "README.md").read_text().splitlines()[:30]
+    assert all(any(line.startswith(f"make {target}") for line in screen) for target in ("demo", "test"))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {t for d in DOCUMENTS for t in re.findall(r"^(?:.*`)?make ([\w-]+)", (ROOT / d).read_text(), re.MULTILINE)}
+    assert named <= targets
+
+
 def test_a_path_that_is_gone_is_noticed() -> None:
     assert missing_paths("see `tests/unit/test_gone.py`, docs/index.md.") == {
         "tests/unit/test_gone.py",
