@@ -29,7 +29,7 @@ from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Modality
 
 NEAREST, SHARP, SMOOTH = 0.004, 0.02, 0.35  # how little a cell of twice the size counts
 RIDGE = (0.01, 0.05)  # of the sharp and the smooth plane, as a share of the points' variance
-LEAST_SPREAD = 0.02  # of log depth: two per cent
+LEAST_SPREAD = 0.006  # of log depth: six parts in a thousand
 REACH = 4.0  # a plane stays within so many spreads of the local mean
 DILATIONS = (4, 2, 1)
 LEAST_VARIANCE = 0.25  # of the points around a cell, in cells: a quarter is one pixel

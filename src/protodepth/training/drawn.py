@@ -32,6 +32,7 @@ from protodepth.errors import CheckpointError, ConfigError
 from protodepth.storage import files
 from protodepth.types import Batch
 
+MAY_CHANGE = ("steps", "fall", "rate", "half")  # of a recipe whose run goes on
 HELD = 48  # drawn frames that judge, of another seed than those that teach
 
 
@@ -73,6 +74,18 @@ class DrawnRecipe:
         """
         left = (self.steps - step) / max(1.0, self.fall * self.steps)
         return self.rate * min(1.0, step / max(1, self.warm), max(left, 0.0))
+
+
+def check_drawn(recipe: DrawnRecipe) -> None:
+    """What can be known to fail fails before a folder is made."""
+    backbones.get(recipe.backbone).from_preset(recipe.preset)
+    least = (max(c[1] for c in recipe.crops), max(c[2] for c in recipe.crops))
+    if least[0] > recipe.size[0] or least[1] > recipe.size[1]:
+        raise ConfigError(
+            f"crops of up to {least[0]}x{least[1]} do not fit into frames of {recipe.size}: give another size"
+        )
+    if not 0 < recipe.start_frames <= recipe.frames:
+        raise ConfigError(f"start_frames is {recipe.start_frames}, expected 1 to frames ({recipe.frames})")
 
 
 class Pool:
@@ -169,8 +182,8 @@ def loss(depth: Tensor, scaffold: Tensor, truth: Tensor, sparse: Tensor) -> Tens
     middle = (truth.sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)).view(-1, 1, 1, 1)
     off, linear = depth.log() - z.log(), (depth - z) / middle
     with torch.no_grad():
-        base = _mean((scaffold.log() - z.log()).abs(), weight) + 0.01
-        base_linear = _mean(((scaffold - z) / middle).abs(), weight) + 0.01
+        base = _mean((scaffold.log() - z.log()).abs(), weight) + 0.005
+        base_linear = _mean(((scaffold - z) / middle).abs(), weight) + 0.005
     total = _mean(off.abs(), weight) / base + _mean(linear.abs(), weight) / base_linear
     for scale in (1, 2, 4):
         for axis in (-1, -2):
@@ -210,11 +223,11 @@ def held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
     """The samples that judge: other scenes, each with three sensors."""
     pool = Pool(folder / "held", HELD, recipe.size, seed=recipe.seed + 1)
     pool.draw(HELD)
-    out = []
+    out, crop = [], (4 * recipe.size[0] // 5, 4 * recipe.size[1] // 5)
     for index in range(HELD):
         rng = np.random.default_rng(index)
         frame = (pool.pictures[index], pool.depths[index])
-        out.append(collate([anywhere.sample(*frame, (192, 256), rng) for _ in range(3)]))
+        out.append(collate([anywhere.sample(*frame, crop, rng) for _ in range(3)]))
     return out
 
 
@@ -268,11 +281,7 @@ class Learner:
     def load(self, folder: Path) -> None:
         about = files.read_json(folder / "state.json")
         now, then = asdict(self.recipe), about["recipe"]
-        changed = [
-            k
-            for k in now
-            if json.loads(json.dumps(now[k])) != then.get(k) and k not in ("steps", "fall", "rate", "half")
-        ]
+        changed = [k for k in now if json.loads(json.dumps(now[k])) != then.get(k) and k not in MAY_CHANGE]
         if changed:
             raise CheckpointError(f"{folder} was begun with another {', '.join(changed)}: resume with the same recipe")
         self.step = int(about["step"])
@@ -318,6 +327,18 @@ def train_drawn(
         target=draw_ahead, args=(out / "pool", recipe.frames, recipe.size, recipe.seed), daemon=True
     )
     drawer.start()
+    try:
+        _learn(learner, out, report, every, until)
+    except KeyboardInterrupt:
+        learner.save(out)
+        raise
+    finally:
+        drawer.terminate()
+    return learner.averaged()
+
+
+def _learn(learner: Learner, out: Path, report: Callable[[str], None], every: int, until: float | None) -> None:
+    recipe = learner.recipe
     held, began, losses = held_out(recipe, out), time.monotonic(), []
     for batch, truth in batches(recipe, out / "pool", learner.step):
         losses.append(learner.learn(batch, truth))
@@ -332,5 +353,3 @@ def train_drawn(
             losses = []
         if late:
             break
-    drawer.terminate()
-    return learner.averaged()

@@ -13,6 +13,7 @@ from protodepth.data.augment import AugmentConfig
 from protodepth.errors import UnknownNameError
 from protodepth.losses import ObjectiveConfig
 from protodepth.prototypes import PrototypeConfig
+from protodepth.training.drawn import DrawnRecipe
 from protodepth.training.fit import Schedule
 
 
@@ -230,13 +231,16 @@ BASES: dict[str, Callable[[], BaseRecipe]] = {
 SEQUENCES: dict[str, Callable[[], SequenceRecipe]] = {"outdoor": outdoor, "indoor": indoor, "mixed": mixed}
 
 
-def get(name: str) -> BaseRecipe | SequenceRecipe:
+DRAWN: dict[str, Callable[[], DrawnRecipe]] = {"any-sensor": DrawnRecipe}
+
+
+def get(name: str) -> BaseRecipe | SequenceRecipe | DrawnRecipe:
     """A recipe by name.
 
     >>> get("outdoor").start
     'worlds-tiny-outdoor'
     """
-    found = BASES.get(name) or SEQUENCES.get(name)
-    if found is None:
-        raise UnknownNameError("recipe", name, (*BASES, *SEQUENCES))
-    return found()
+    every: dict[str, Callable[[], BaseRecipe | SequenceRecipe | DrawnRecipe]] = {**BASES, **SEQUENCES, **DRAWN}
+    if name not in every:
+        raise UnknownNameError("recipe", name, tuple(every))
+    return every[name]()

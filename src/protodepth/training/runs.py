@@ -5,6 +5,7 @@ and report it (``protodepth train``).
 import copy
 import dataclasses
 import inspect
+import json
 import os
 import shlex
 import sys
@@ -42,6 +43,7 @@ from protodepth.storage.folders import check_nothing_lost, resolve
 from protodepth.storage.history import History
 from protodepth.storage.locks import writing
 from protodepth.training import recipes
+from protodepth.training.drawn import MAY_CHANGE, DrawnRecipe, check_drawn, train_drawn
 from protodepth.training.fit import FitRecord, JsonLines, Log, Schedule, check_processes, fit, silent
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.sequence import SequenceResult, run_sequence
@@ -198,12 +200,17 @@ def check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
         )
 
 
-def read_recipe(name: str) -> BaseRecipe | SequenceRecipe:
+Recipe = BaseRecipe | SequenceRecipe | DrawnRecipe
+
+
+def read_recipe(name: str) -> Recipe:
     """A recipe by name, or from the recipe.toml of an earlier run."""
     if not name.endswith(".toml"):
         return recipes.get(name)
     if "domains" in config.read_values(Path(name)):
         return config.read(SequenceRecipe, Path(name))
+    if "crops" in config.read_values(Path(name)):
+        return config.read(DrawnRecipe, Path(name))
     return config.read(BaseRecipe, Path(name))
 
 
@@ -220,7 +227,7 @@ def train(
     """Run a recipe with changes into a folder, alone or together with the other processes that torchrun started."""
     with distributed.together(device) as place, ExitStack() as stack:
 
-        def begin_alone() -> BaseRecipe | SequenceRecipe:
+        def begin_alone() -> Recipe:
             stack.enter_context(writing(out))
             return begin(name, out, method, changes, settings, resume)
 
@@ -228,7 +235,9 @@ def train(
             recipe = distributed.lead(begin_alone)
             if not distributed.leads():
                 divert(out / f"rank{distributed.rank()}.log")
-            if isinstance(recipe, BaseRecipe):
+            if isinstance(recipe, DrawnRecipe):
+                run_drawn(recipe, out)
+            elif isinstance(recipe, BaseRecipe):
                 run_base(recipe, out, place)
             else:
                 run_method(recipe, method, out, place)
@@ -239,7 +248,7 @@ def train(
 
 def begin(
     name: str, out: Path, method: str, changes: dict[str, Any], settings: tuple[str, ...], resume: bool
-) -> BaseRecipe | SequenceRecipe:
+) -> Recipe:
     """The resolved recipe, after every check that can be made before anything runs;
     the folder is its own from here on.
     """
@@ -269,8 +278,11 @@ def log_file(out: Path) -> Path:
     return out / ("log.jsonl" if distributed.leads() else f"log.rank{distributed.rank()}.jsonl")
 
 
-def check_recipe(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
+def check_recipe(recipe: Recipe, method: str) -> None:
     """What can be known to fail fails before a folder is made."""
+    if isinstance(recipe, DrawnRecipe):
+        check_drawn(recipe)
+        return
     check_processes(recipe.schedule)
     if isinstance(recipe, BaseRecipe):
         if recipe.supervised and distributed.world() > 1:
@@ -285,9 +297,12 @@ def check_recipe(recipe: BaseRecipe | SequenceRecipe, method: str) -> None:
         open_domains(recipe)
 
 
-def claim(out: Path, recipe: BaseRecipe | SequenceRecipe, method: str, resume: bool) -> None:
+def claim(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
     """An output folder belongs to one configuration; another one is refused, not mixed in."""
-    about = {"kind": "run", "recipe": config.to_dict(recipe), "method": method}
+    values = config.to_dict(recipe)
+    if isinstance(recipe, DrawnRecipe):  # more steps are the same run, longer
+        values = {k: v for k, v in values.items() if k not in MAY_CHANGE}
+    about = {"kind": "run", "recipe": values, "method": method}
     if claims.holds(out, "run.json", "run"):
         known = read_json(out / "run.json")
         claims.check_same(out, "a run", {k: known.get(k) for k in about}, config.to_dict(about))
@@ -337,6 +352,22 @@ def run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
     notes = {"recipe": config.to_dict(recipe), "command": command_line()}
     model.save_pretrained(out / "model", notes=notes)
     print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data {recipe.data.split('?')[0]}")
+
+
+def run_drawn(recipe: DrawnRecipe, out: Path) -> None:
+    """The base for any sensor: a model without domains."""
+    from protodepth.model import ProtoDepth
+
+    network = train_drawn(recipe, out / "state", report=Reporter().line)
+    curve = [json.loads(line) for line in (out / "state" / "curve.jsonl").read_text().splitlines()]
+    notes = {
+        "recipe": config.to_dict(recipe),
+        "command": command_line(),
+        "supervision": "exact depth of drawn scenes that are in no sequence; domains are learned without labels",
+        "held_out": {k: curve[-1][k] for k in ("step", "mae", "rmse")},
+    }
+    ProtoDepth(network).save_pretrained(out / "model", notes=notes)
+    print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data worlds:any")
 
 
 def run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.device) -> None:
