@@ -206,7 +206,7 @@ def fit(
                 terms = train_step(learner, batch, step)
                 bad = 0 if terms is not None else bad + 1
                 progress.skipped += terms is None
-                state.counts = {"skipped": progress.skipped, "bad": bad, "bad_frames": loader.faults.found}
+                state.counts = {"skipped": progress.skipped, "bad": bad, "bad_frames": loader.faults.reasons}
                 if bad >= MAX_BAD_STEPS:
                     raise TrainingDiverged(
                         f"the loss was not finite in {bad} steps in a row on {domain.name!r}: "
