@@ -24,7 +24,7 @@ from protodepth.types import Batch, Depth, Latents, LatentSpec, Modality
 
 Call = Callable[[Any, Batch], Depth]
 Hook = Callable[[nn.Module, Any, Any], Any]
-Layout = Literal["bchw", "bnc", "bhwc"]
+TapLayout = Literal["bchw", "bnc", "bhwc"]
 
 # Hooks belong to the module, not to a thread: while one thread records, another's pass would be recorded as well.
 _RUNNING = threading.RLock()
@@ -44,7 +44,7 @@ class Tap:
 
     path: str
     modality: Modality = Modality.FUSED
-    layout: Layout | None = None
+    layout: TapLayout | None = None
     bottleneck: bool = False
 
     @property
@@ -59,8 +59,8 @@ class Tap:
 
     @property
     def keys(self) -> tuple[int | str, ...]:
-        found = re.findall(r"\[([^\]]+)\]", self.path)
-        return tuple(int(k) if re.fullmatch(r"-?\d+", k) else k for k in found)
+        keys = re.findall(r"\[([^\]]+)\]", self.path)
+        return tuple(int(k) if re.fullmatch(r"-?\d+", k) else k for k in keys)
 
     def read(self, output: Any) -> Tensor:
         """The tapped tensor as bchw or bnc; a copy, because later modules may work in place."""
@@ -154,10 +154,10 @@ class HookedBackbone(Backbone):
         return float((moved - plain).abs().max())
 
     def _check_range(self, depth: Depth) -> None:
-        (low, high), found = self.depth_range, (float(depth.min()), float(depth.max()))
-        if not (low * (1 - 1e-5) <= found[0] and found[1] <= high * (1 + 1e-5)):
+        (low, high), span = self.depth_range, (float(depth.min()), float(depth.max()))
+        if not (low * (1 - 1e-5) <= span[0] and span[1] <= high * (1 + 1e-5)):
             raise ConfigError(
-                f"the network answers {found[0]:g} to {found[1]:g} m, outside its depth_range {low:g}-{high:g} m: "
+                f"the network answers {span[0]:g} to {span[1]:g} m, outside its depth_range {low:g}-{high:g} m: "
                 "give the range to wrap(), or scale and clamp in call()"
             )
 
@@ -232,7 +232,7 @@ class Candidate:
     """A place where a network could be tapped."""
 
     path: str
-    layout: Layout
+    layout: TapLayout
     channels: int
     stride: float  # pixels of the image per position, along a side
 
@@ -252,7 +252,7 @@ def candidate_taps(module: nn.Module, batch: Batch, call: Call, *, levels: int |
     1 bchw 8 channels stride 1
     2 bchw 1 channels stride 1
     """
-    found: dict[str, Candidate] = {}
+    candidates: dict[str, Candidate] = {}
     runs: dict[str, int] = {}
 
     def watch(path: str) -> Hook:
@@ -261,7 +261,7 @@ def candidate_taps(module: nn.Module, batch: Batch, call: Call, *, levels: int |
             for key, tensor in _tensors(path, output):
                 candidate = _candidate(key, tensor, batch)
                 if candidate is not None:
-                    found[key] = candidate
+                    candidates[key] = candidate
 
         return hook
 
@@ -269,7 +269,7 @@ def candidate_taps(module: nn.Module, batch: Batch, call: Call, *, levels: int |
     hooks = {path: watch(path) for path in paths if levels is None or path.count(".") < levels}
     with _probing(module), torch.no_grad(), _hooks(module, hooks):
         call(module, batch)
-    return tuple(c for c in found.values() if runs[c.path.split("[")[0]] == 1)
+    return tuple(c for c in candidates.values() if runs[c.path.split("[")[0]] == 1)
 
 
 def _candidate(path: str, tensor: Tensor, batch: Batch) -> Candidate | None:

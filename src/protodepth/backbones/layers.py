@@ -147,12 +147,12 @@ def window_maxima(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     >>> torch.equal(window_maxima(x, [3, 7])[1], F.max_pool2d(x, 7, 1, 3))
     True
     """
-    found: dict[int, Tensor] = {}
+    maxima: dict[int, Tensor] = {}
     reached = 1
     for size in sorted(set(sizes)):
         x = window_max(x, size - reached + 1)
-        found[size], reached = x, size
-    return [found[size] for size in sizes]
+        maxima[size], reached = x, size
+    return [maxima[size] for size in sizes]
 
 
 def window_minima_of_points(z: Depth, sizes: Sequence[int]) -> list[Tensor]:

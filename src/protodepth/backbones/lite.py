@@ -59,7 +59,7 @@ def conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
     return layer
 
 
-class Stage(nn.Module):
+class EncoderStage(nn.Module):
     """Two 3x3 convolutions, the first halves the size; the input is activated first, so that a latent is linear.
 
     Linear latents can be negative: their averages differ in direction between domains, not only in length.
@@ -125,7 +125,7 @@ class Lite(Backbone):
 
     @staticmethod
     def _stages(widths: tuple[int, ...]) -> nn.ModuleList:
-        return nn.ModuleList([conv(3, widths[0]), *(Stage(a, b) for a, b in pairwise(widths))])
+        return nn.ModuleList([conv(3, widths[0]), *(EncoderStage(a, b) for a, b in pairwise(widths))])
 
     def config(self) -> dict[str, Any]:
         return {

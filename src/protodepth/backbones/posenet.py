@@ -11,7 +11,7 @@ from protodepth.errors import UnknownNameError
 from protodepth.geometry import pose_matrix, skew
 from protodepth.types import Float, Image
 
-Kind = Literal["resnet18", "posenet", "small"]
+PoseKind = Literal["resnet18", "posenet", "small"]
 Rotation = Literal["axis", "euler", "exponential"]
 
 
@@ -135,7 +135,7 @@ class PoseDecoder(nn.Module):
         return self.conv(x)
 
 
-def _parts(kind: Kind, activation: Activation) -> tuple[nn.Module, nn.Module]:
+def _parts(kind: PoseKind, activation: Activation) -> tuple[nn.Module, nn.Module]:
     if kind == "resnet18":
         convs = [Conv(256, 256, 3, 2, activation, norm=True) for _ in range(2)]
         return ResNetEncoder(activation), PoseDecoder(nn.Sequential(*convs, Conv(256, 6, 1, 1, "linear")))
@@ -161,7 +161,11 @@ class PoseNet(nn.Module):
     official_keys = {"encoder_state_dict": "encoder", "decoder_state_dict": "decoder"}  # noqa: RUF012
 
     def __init__(
-        self, kind: Kind = "small", rotation: Rotation = "axis", activation: Activation = "relu", scale: float = 0.01
+        self,
+        kind: PoseKind = "small",
+        rotation: Rotation = "axis",
+        activation: Activation = "relu",
+        scale: float = 0.01,
     ) -> None:
         super().__init__()
         if rotation not in ROTATIONS:

@@ -17,7 +17,7 @@ from protodepth.errors import CheckpointError
 from protodepth.report.results import plain
 from protodepth.storage import files
 
-Kind = Literal[
+CellKind = Literal[
     "base",
     "sequence",
     "timing",
@@ -45,7 +45,7 @@ class Cell:
     ``needs``: cells whose results this one starts from; their keys are part of its own.
     """
 
-    kind: Kind
+    kind: CellKind
     label: dict[str, Any]
     settings: dict[str, Any]
     needs: tuple["Cell", ...] = ()
@@ -66,23 +66,23 @@ class Cell:
     def identity(self) -> dict[str, Any]:
         return plain({"kind": self.kind, "settings": self.settings, "needs": [need.key for need in self.needs]})
 
-    def needed(self, kind: Kind) -> "Cell":
+    def needed(self, kind: CellKind) -> "Cell":
         """The first of the needs of a kind."""
         return next(need for need in self.needs if need.kind == kind)
 
 
 def ordered(cells: Iterable[Cell]) -> list[Cell]:
     """Each cell once, after all that it needs."""
-    found: dict[str, Cell] = {}
+    by_key: dict[str, Cell] = {}
 
     def add(cell: Cell) -> None:
         for need in cell.needs:
             add(need)
-        found.setdefault(cell.key, cell)
+        by_key.setdefault(cell.key, cell)
 
     for cell in cells:
         add(cell)
-    return list(found.values())
+    return list(by_key.values())
 
 
 class Store:
@@ -105,12 +105,12 @@ class Store:
 
     def result(self, cell: Cell) -> dict[str, Any]:
         """The stored result, after a check that it is this cell's."""
-        found = files.read_sealed(self.place(cell) / "result.json")
-        if found.get("identity") != cell.identity():
+        stored = files.read_sealed(self.place(cell) / "result.json")
+        if stored.get("identity") != cell.identity():
             raise CheckpointError(f"{self.place(cell)} holds a result with other settings: give another --out")
-        if not isinstance(found.get("result"), dict):
+        if not isinstance(stored.get("result"), dict):
             raise CheckpointError(f"{self.place(cell) / 'result.json'} has no result: remove that folder")
-        return found["result"]
+        return stored["result"]
 
     def write(self, cell: Cell, result: dict[str, Any], **about: Any) -> None:
         document = {"identity": cell.identity(), "label": cell.label, **about, "result": result}

@@ -61,11 +61,11 @@ def run(job: Job) -> dict[str, Any]:
             return model.predict_batch(batch, "base")
 
     started = time.monotonic()
-    found = evaluate(predict, domain.test, domain.rules)
+    judged = evaluate(predict, domain.test, domain.rules)
     return {
         "domain": domain.name,
-        "errors": found.mean,
-        "frames": len(found.images),
+        "errors": judged.mean,
+        "frames": len(judged.images),
         "seconds": time.monotonic() - started,
     }
 
@@ -75,17 +75,17 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
     for sequence, rows in _by_sequence(finished).items():
         domains = list(dict.fromkeys(r["domain"] for _, r in rows))
         predictors = list(dict.fromkeys(c.label["predictor"] for c, _ in rows))
-        found = {(c.label["predictor"], r["domain"]): r["errors"] for c, r in rows}
+        errors = {(c.label["predictor"], r["domain"]): r["errors"] for c, r in rows}
         lines = []
         for name in predictors:
             network = name in scores.NETWORKS
             cells = tuple(
-                Value((found.get((name, d)) or dict.fromkeys(METRICS))[m]) for d in domains for m in ("mae", "rmse")
+                Value((errors.get((name, d)) or dict.fromkeys(METRICS))[m]) for d in domains for m in ("mae", "rmse")
             )
             lines.append(Line((f"{network_name(name)}, base" if network else name,), cells))
             if network:
-                floor = min(e["mae"] for (p, d), e in found.items() if d == domains[0] and p not in scores.NETWORKS)
-                own = found[name, domains[0]]["mae"]
+                floor = min(e["mae"] for (p, d), e in errors.items() if d == domains[0] and p not in scores.NETWORKS)
+                own = errors[name, domains[0]]["mae"]
                 verdict = "better than" if own < floor else "NOT better than"
                 notes.append(
                     f"{sequence}: {network_name(name)}'s base is {verdict} the best interpolation on {domains[0]} "

@@ -53,11 +53,11 @@ def diagonal(documents: Sequence[dict[str, Any]], method: str, metric: str, k: i
 
 
 def variants(finished: Finished) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    results: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell, result in finished:
         label = cell.label
-        found.setdefault((label["backbone"], label["method"], label["variant"]), []).append(result)
-    return found
+        results.setdefault((label["backbone"], label["method"], label["variant"]), []).append(result)
+    return results
 
 
 def error_columns(domain: str) -> tuple[Column, ...]:

@@ -105,8 +105,8 @@ def run(job: Job) -> dict[str, Any]:
             maps.append(scaled(values, np.asarray(target), settings["kind"], frame.name))
         return plain_prediction(torch.from_numpy(np.stack(maps)[:, None].astype(np.float32)))
 
-    found = evaluate(predict, domain.test, domain.rules)
-    return {"domain": domain.name, "errors": found.mean, "frames": len(found.images)}
+    judged = evaluate(predict, domain.test, domain.rules)
+    return {"domain": domain.name, "errors": judged.mean, "frames": len(judged.images)}
 
 
 HOW_FOUNDATION = (
@@ -142,14 +142,14 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
             )
         )
     domain = next(iter(ours[0].documents.values()))["domains"][-1] if ours else ""
-    made = Table(
+    table_of_errors = Table(
         name="errors",
         title=f"On {domain}",
         heads=("Network", "Method"),
         columns=_error_columns(domain),
         lines=tuple(lines),
     )
-    return {"tables": [made], "missing": [] if outside else [HOW_FOUNDATION]}
+    return {"tables": [table_of_errors], "missing": [] if outside else [HOW_FOUNDATION]}
 
 
 def write_images(folder: Path, options: Options) -> int:

@@ -66,8 +66,8 @@ def stage_table(rows: Sequence[Group], domains: Sequence[str]) -> Table:
     columns = [Column(when, d, "mm", 1) for d in domains for when in ("learned", "at the end")][:-1]
     lines = []
     for g in rows:
-        found = [g.matrix(seed, "mae").values for seed in g.documents]
-        cells = [Value.of([a[k, j] for a in found]) for j in range(len(domains)) for k in (j, len(domains) - 1)][:-1]
+        matrices = [g.matrix(seed, "mae").values for seed in g.documents]
+        cells = [Value.of([a[k, j] for a in matrices]) for j in range(len(domains)) for k in (j, len(domains) - 1)][:-1]
         lines.append(Line((network_name(g.backbone), g.name), tuple(cells), g.backbone, g.method not in UNRANKED))
     return Table(
         name="stages",
@@ -119,12 +119,12 @@ def gain_table(rows: Sequence[Group], sequence: str) -> Table:
     own, has_main = [g.row() for g in rows], sequence in ("indoor", "outdoor")
     lines = []
     for setting in ("incremental", "agnostic"):
-        said = claims(sequence, setting)
+        claimed = claims(sequence, setting)
         cells: list[Value | str] = []
         for score in SCORES:
             printed = gain(main_rows(sequence), score, setting).mean if has_main else None
             cells.append(Value(_finite(gain(own, score, setting).mean), None, printed and round(printed, 2)))
-        text = ", ".join(f"{SCORE_NAMES[s]} {said[s]:g} %" for s in SCORES if s in said)
+        text = ", ".join(f"{SCORE_NAMES[s]} {claimed[s]:g} %" for s in SCORES if s in claimed)
         lines.append(Line((display_name(OURS, setting),), (*cells, text or "–")))
     return Table(
         name="gain",
@@ -200,15 +200,15 @@ def findings(rows: Sequence[Group], sequence: str) -> list[str]:
             "Same numbers with and without the domain's name (one network, checked on a frame of each domain): "
             f"{', '.join(baselines)}."
         )
-    found = gain(own, "forgetting", "agnostic")
-    if found.cells:
-        verdict = "less" if found.mean > 50 else "not less"
+    gains = gain(own, "forgetting", "agnostic")
+    if gains.cells:
+        verdict = "less" if gains.mean > 50 else "not less"
         lines.append(
-            f"ProtoDepth-A's forgetting is {found.mean:.1f} % below the best baseline's on average (over "
-            f"{len(found.cells)} cells of network and metric): {verdict} than half of it."
+            f"ProtoDepth-A's forgetting is {gains.mean:.1f} % below the best baseline's on average (over "
+            f"{len(gains.cells)} cells of network and metric): {verdict} than half of it."
         )
-    if found.undefined:
-        cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in found.undefined)
+    if gains.undefined:
+        cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in gains.undefined)
         lines.append(
             f"The best baseline forgets nothing (at or below 0 %) in {cells}: these cells are not in that mean."
         )
@@ -240,11 +240,11 @@ def _at_the_end(group: Group) -> list[float]:
 def _winner(rows: Sequence[Group], backbone: str, score: str) -> str:
     """Which sequential method has the lowest MAE, and where ProtoDepth stands."""
     ranked = [g for g in rows if g.backbone == backbone and g.method not in UNRANKED]
-    told = [g for g in ranked if g.method == OURS and g.setting == "incremental"]
-    if len(ranked) < 3 or not told:
+    given = [g for g in ranked if g.method == OURS and g.setting == "incremental"]
+    if len(ranked) < 3 or not given:
         return ""
     means = {g.name: float(np.mean(_at_the_end(g) if score == AT_THE_END else g.values(score, "mae"))) for g in ranked}
-    lowest, ours = min(means.values()), means[told[0].name]
+    lowest, ours = min(means.values()), means[given[0].name]
     best = " and ".join(name for name, mean in means.items() if mean == lowest)
     place = 1 + sum(mean < ours for mean in means.values())
     return (

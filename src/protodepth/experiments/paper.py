@@ -68,8 +68,8 @@ def table(name: str) -> dict[str, Any]:
 
 def claims(sequence: str, setting: str) -> dict[str, float]:
     """What the text says of the main tables: mean gain over the best baseline in per cent, by score."""
-    found = [c for c in _document()["claims"] if (c["sequence"], c["setting"]) == (sequence, setting)]
-    return {s: float(found[0][s]) for s in SCORES if found and s in found[0]}
+    matching = [c for c in _document()["claims"] if (c["sequence"], c["setting"]) == (sequence, setting)]
+    return {s: float(matching[0][s]) for s in SCORES if matching and s in matching[0]}
 
 
 def by_metric(values: Sequence[float]) -> dict[str, float]:
@@ -138,12 +138,12 @@ def agnostic_wins(rows: Iterable[ScoreRow]) -> list[tuple[str, str, str, float]]
     []
     """
     rows = [r for r in rows if r.method == OURS]
-    found = []
+    wins = []
     for backbone in dict.fromkeys(r.backbone for r in rows):
         pair = {r.setting: r for r in rows if r.backbone == backbone}
         for score in SCORES[1:] if len(pair) == 2 else ():
             for metric in METRICS:
                 a, b = pair["agnostic"].value(score, metric), pair["incremental"].value(score, metric)
                 if a < b:
-                    found.append((backbone, score, metric, 100 * (a - b) / b))
-    return found
+                    wins.append((backbone, score, metric, 100 * (a - b) / b))
+    return wins

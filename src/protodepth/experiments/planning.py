@@ -115,13 +115,13 @@ class Planner:
         if not text.startswith("worlds:"):
             return text
         name, _, query = text.partition("?")
-        settings = dict(part.split("=", 1) for part in query.split("&") if part)
+        options = dict(part.split("=", 1) for part in query.split("&") if part)
         if self.options.size is not None:
-            settings["size"] = "x".join(str(n) for n in self.options.size)
+            options["size"] = "x".join(str(n) for n in self.options.size)
         if self.options.frames is not None:
             shares = [max(2, self.options.frames * n // WORLD_FRAMES[0]) for n in WORLD_FRAMES[1:]]
-            settings |= {"train": str(self.options.frames), "val": str(shares[0]), "test": str(shares[1])}
-        return name + ("?" + "&".join(f"{k}={v}" for k, v in settings.items()) if settings else "")
+            options |= {"train": str(self.options.frames), "val": str(shares[0]), "test": str(shares[1])}
+        return name + ("?" + "&".join(f"{k}={v}" for k, v in options.items()) if options else "")
 
     def domains(self, sequence: str, chosen: Sequence[int] = (0, 1, 2)) -> tuple[str, ...]:
         given = self.options.data[:3]
@@ -215,8 +215,8 @@ def chosen_values(tuned: Mapping[str, Any], sequence: str, backbone: str, method
     {'rate': 0.001}
     """
     networks = tuned.get(sequence, {})
-    found: dict[str, Any] = (networks.get(ANY, {}) | networks.get(backbone, {})).get(method, {})
-    return found
+    values: dict[str, Any] = (networks.get(ANY, {}) | networks.get(backbone, {})).get(method, {})
+    return values
 
 
 def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:

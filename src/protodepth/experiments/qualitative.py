@@ -71,18 +71,18 @@ def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[in
     """The frames whose ground truth has the most prominent thin things, and the window of each:
     no prediction is looked at.
     """
-    found = []
+    windows = []
     for index in range(len(data)):
         truth = data[index].ground_truth
         things = thin_things(truth) if truth is not None else []
         if things:
-            found.append((things[0].score, index, [*things[0].rows, *things[0].columns]))
-    if not found:  # nothing thin anywhere: evenly spaced frames, the centre of each
+            windows.append((things[0].score, index, [*things[0].rows, *things[0].columns]))
+    if not windows:  # nothing thin anywhere: evenly spaced frames, the centre of each
         chosen = evenly(len(data), count)
         height, width = data[0].sparse_depth.shape
         box = [height // 4, height // 2, width // 4, width // 2]
         return chosen, [box] * len(chosen)
-    best = sorted(found, reverse=True)[:count]
+    best = sorted(windows, reverse=True)[:count]
     return [index for _, index, _ in best], [box for _, _, box in best]
 
 

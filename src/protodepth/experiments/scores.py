@@ -49,11 +49,11 @@ class Group:
 
 def groups(finished: Iterable[tuple[Cell, dict[str, Any]]]) -> list[Group]:
     """Rows in the order of the cells; a method that chooses a domain, as ProtoDepth, has two."""
-    found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    by_row: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for cell, document in finished:
-        found.setdefault((cell.label["backbone"], cell.label["method"]), {})[int(cell.label["seed"])] = document
+        by_row.setdefault((cell.label["backbone"], cell.label["method"]), {})[int(cell.label["seed"])] = document
     rows = []
-    for (backbone, method), documents in found.items():
+    for (backbone, method), documents in by_row.items():
         for setting in settings_of(next(iter(documents.values())), method):
             rows.append(Group(backbone, method, setting, dict(sorted(documents.items()))))
     order = list(dict.fromkeys(g.backbone for g in rows))
@@ -62,8 +62,8 @@ def groups(finished: Iterable[tuple[Cell, dict[str, Any]]]) -> list[Group]:
 
 def settings_of(document: dict[str, Any], method: str) -> tuple[str, ...]:
     """The settings in which a method's numbers differ."""
-    found = {row["setting"] for row in document["rows"] if row["method"] == method}
-    return ("agnostic", "incremental") if "agnostic" in found else ("incremental",)
+    settings = {row["setting"] for row in document["rows"] if row["method"] == method}
+    return ("agnostic", "incremental") if "agnostic" in settings else ("incremental",)
 
 
 def unit(score: str, metric: str) -> str:

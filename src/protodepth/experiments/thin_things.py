@@ -44,12 +44,12 @@ def thin_things(depth: Float[np.ndarray, "h w"]) -> list[Thing]:
     """Connected thin regions of small area, the largest sum of depth steps first."""
     step = thinness(depth)
     labels, _ = ndimage.label(step > STEP)
-    found = []
+    things = []
     for n, place in enumerate(ndimage.find_objects(labels), start=1):
         own = labels[place] == n
         if 3 <= own.sum() <= LARGEST * depth.size:
-            found.append(Thing(*window(place, depth.shape), float(step[place][own].sum())))
-    return sorted(found, key=lambda t: -t.score)
+            things.append(Thing(*window(place, depth.shape), float(step[place][own].sum())))
+    return sorted(things, key=lambda t: -t.score)
 
 
 def window(place: tuple[slice, slice], shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -48,8 +48,8 @@ class Trial:
         """The start's values (as in a tuned file) with this trial's in their places."""
         settings = {**start.get("settings", {}), **{k: v for k, v in self.values.items() if k != "rate"}}
         rate = self.values.get("rate", start.get("rate"))
-        found: dict[str, Any] = {} if rate is None else {"rate": rate}
-        return found | ({"settings": settings} if settings else {})
+        tuned: dict[str, Any] = {} if rate is None else {"rate": rate}
+        return tuned | ({"settings": settings} if settings else {})
 
 
 def trials(method: str, count: int) -> list[Trial]:
@@ -65,14 +65,14 @@ def trials(method: str, count: int) -> list[Trial]:
         raise ConfigError(f"--trials must be at least 1, got {count}")
     space = SPACES[method]
     points = qmc.Halton(len(space), scramble=False).random(count)[1:]  # the first is the corner
-    found = [Trial(method, 0, {})]
+    series = [Trial(method, 0, {})]
     for n, point in enumerate(points, start=1):
         values = {
             name: float(f"{math.exp(math.log(low) + share * math.log(high / low)):.2g}")
             for (name, low, high), share in zip(space, point, strict=True)
         }
-        found.append(Trial(method, n, values))
-    return found
+        series.append(Trial(method, n, values))
+    return series
 
 
 def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, domains: int = 2) -> Cell:
@@ -111,7 +111,7 @@ def score(document: dict[str, Any], method: str) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-Row = tuple[str, str, str]  # sequence, backbone, method
+TuneRow = tuple[str, str, str]  # sequence, backbone, method
 
 
 def tune(
@@ -122,7 +122,7 @@ def tune(
     domains: int = 2,
     reporter: Reporter | None = None,
     device: str | torch.device = "cpu",
-) -> dict[Row, dict[str, Any]]:
+) -> dict[TuneRow, dict[str, Any]]:
     """Trials (resumable cells) for the sequences, networks and methods of the options;
     writes ``tuned.toml`` and ``trials.json``.
 
@@ -131,13 +131,13 @@ def tune(
     """
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
     planned = {row: [(t, plan_trial(options, *row[:2], t, domains)) for t in trials(row[2], count)] for row in rows}
-    store, every = Store(out, device), ordered(cell for found in planned.values() for _, cell in found)
+    store, every = Store(out, device), ordered(cell for trials_of_row in planned.values() for _, cell in trials_of_row)
     check_data(every, store)
     claim_folder(out)
     failed = work(every, store, reporter or Reporter(quiet=True))
     chosen, record = {}, []
-    for row, found in planned.items():
-        judged = [(score(store.result(cell), row[2]), trial) for trial, cell in found if store.done(cell)]
+    for row, trials_of_row in planned.items():
+        judged = [(score(store.result(cell), row[2]), trial) for trial, cell in trials_of_row if store.done(cell)]
         if not judged:
             raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(failed.values()), 'unknown reason')}")
         best = min(judged, key=lambda pair: pair[0])[1]
@@ -151,7 +151,7 @@ def tune(
     return chosen
 
 
-def merged(path: Path, chosen: Mapping[Row, dict[str, Any]]) -> dict[str, Any]:
+def merged(path: Path, chosen: Mapping[TuneRow, dict[str, Any]]) -> dict[str, Any]:
     """What a file holds already, with the new choices in their places."""
     known = read_tuned(path) if path.exists() else {}
     for (sequence, backbone, method), values in chosen.items():

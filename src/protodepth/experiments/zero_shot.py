@@ -45,12 +45,12 @@ def run(job: Job) -> dict[str, Any]:
     (training,) = job.cell.needs
     domains, unseen = open_of(training), open_domain(job.cell.settings["data"])
     method = load_stage(job.store, training, domains, domains[-1].name)
-    found = evaluate(lambda batch: method.predict(batch, None), unseen.test, unseen.rules)
-    chosen = {name: found.chosen.count(name) for name in dict.fromkeys(found.chosen)}
+    judged = evaluate(lambda batch: method.predict(batch, None), unseen.test, unseen.rules)
+    chosen = {name: judged.chosen.count(name) for name in dict.fromkeys(judged.chosen)}
     return {
         "domain": unseen.name,
-        "errors": found.mean,
-        "frames": len(found.images),
+        "errors": judged.mean,
+        "frames": len(judged.images),
         "chosen": chosen,
         "chooses": method.chooses,
     }
@@ -73,11 +73,11 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
                 + " frames."
             )
     domain = finished[0][1]["domain"] if finished else ""
-    made = Table(
+    table_of_errors = Table(
         name="unseen",
         title=f"On {domain}, which nobody has seen",
         heads=("Network", "Method"),
         columns=_error_columns(domain),
         lines=tuple(lines),
     )
-    return {"tables": [made], "findings": notes}
+    return {"tables": [table_of_errors], "findings": notes}

@@ -115,11 +115,11 @@ def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
             f"{path} does not have the checksum its meta file states: the file is damaged, copy it again"
         )
     try:
-        found = load_bytes(data)
+        tensors = load_bytes(data)
         order = stated_order(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is not a safetensors file ({error})") from None
-    return {name: found[name] for name in (order if set(order) == set(found) else sorted(found))}
+    return {name: tensors[name] for name in (order if set(order) == set(tensors) else sorted(tensors))}
 
 
 def stated_order(data: bytes) -> list[str]:

@@ -69,10 +69,10 @@ def _server_time(folder: Path) -> float:
 def read_holder(path: Path) -> dict[str, Any]:
     """What a lock file says; empty if it is gone or half written."""
     try:
-        found = json.loads(path.read_text())
+        holder = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return holder if isinstance(holder, dict) else {}
 
 
 def is_stale(path: Path) -> bool:

@@ -44,14 +44,14 @@ def ours(folder: Path, kind: str) -> set[Path]:
     if meta is None:
         return set()
     listed = meta["sha256"] if isinstance(meta.get("sha256"), dict) else {}
-    found = {Path(DESCRIPTIONS[kind])} | {Path(name) for name in TENSORS[kind] if name in listed}
+    paths = {Path(DESCRIPTIONS[kind])} | {Path(name) for name in TENSORS[kind] if name in listed}
     if kind == "model":
-        found |= {Path(CARD)} if is_our_card(folder / CARD, listed.get(CARD)) else set()
+        paths |= {Path(CARD)} if is_our_card(folder / CARD, listed.get(CARD)) else set()
         for name in domain_names(meta):
             place = Path("domains") / name
             if not is_outside(folder / place, folder):
-                found |= {place / file for file in ours(folder / place, "domain")}
-    return found
+                paths |= {place / file for file in ours(folder / place, "domain")}
+    return paths
 
 
 def domain_names(meta: dict[str, Any]) -> list[str]:
@@ -78,21 +78,21 @@ def card_is_edited(folder: Path) -> bool:
 
 def others(folder: Path, kind: str) -> list[Path]:
     """What stands in a folder and is not ours, relative to it: files, links, and folders without anything in them."""
-    mine, found = ours(folder, kind), []
+    mine, foreign = ours(folder, kind), []
     for place, folders, names in os.walk(folder):
         here = Path(place).relative_to(folder)
         links = [name for name in folders if (folder / here / name).is_symlink()]
-        found += [here / name for name in (*names, *links) if here / name not in mine]
-        found += [here] if not names and not folders and here.parts and here != Path("domains") else []
-    return sorted(found)
+        foreign += [here / name for name in (*names, *links) if here / name not in mine]
+        foreign += [here] if not names and not folders and here.parts and here != Path("domains") else []
+    return sorted(foreign)
 
 
 def check_replaceable(target: Path, kind: str = "model") -> None:
     """Refuse a target that this program did not write as the same kind of folder."""
-    found = sorted(p.name for p in target.iterdir()) if target.is_dir() else [target.name] if target.exists() else []
-    if found and not described(target, kind):
+    names = sorted(p.name for p in target.iterdir()) if target.is_dir() else [target.name] if target.exists() else []
+    if names and not described(target, kind):
         raise CheckpointError(
-            f"{target} exists and is not a protodepth folder with a {kind} (it has {found[0]!r}): give another name, "
+            f"{target} exists and is not a protodepth folder with a {kind} (it has {names[0]!r}): give another name, "
             "nothing was overwritten"
         )
 

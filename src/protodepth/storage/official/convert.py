@@ -10,7 +10,7 @@ from protodepth.backbones.posenet import PoseNet, Rotation
 from protodepth.errors import CheckpointError, ConfigError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.storage.official.prototypes import load_official_prototypes
-from protodepth.storage.official.read import ConversionReport, Layout, detect, load_parts, read_official
+from protodepth.storage.official.read import ConversionReport, PublishedFile, detect, load_parts, read_official
 
 __all__ = ["Converted", "convert", "convert_with_report", "load_official_prototypes"]
 
@@ -67,10 +67,10 @@ def convert_with_report(
         raise UnknownNameError(f"{network} preset", preset, tuple(p for p in kind.presets if p != "small"))
     _check_options(pose, rotation, depth_range)
     content = read_official(checkpoint)
-    settings, notes = _settings(network, preset, _recognised(network, content, checkpoint), checkpoint)
+    options, notes = _backbone_options(network, preset, _recognised(network, content, checkpoint), checkpoint)
     if depth_range is not None:
-        settings["depth_range"] = tuple(depth_range)
-    backbone = kind(**settings)
+        options["depth_range"] = tuple(depth_range)
+    backbone = kind(**options)
     report = load_parts(backbone, content, _keys(kind), str(checkpoint))
     for note in notes:
         report = report.with_note(note)
@@ -94,7 +94,7 @@ def _keys(kind: type[Backbone]) -> dict[str, str]:
     return keys
 
 
-def _recognised(network: str, content: dict[str, Any], path: str | Path) -> Layout:
+def _recognised(network: str, content: dict[str, Any], path: str | Path) -> PublishedFile:
     """The file's layout, or an error that says what the file is instead."""
     layout = detect(content)
     if layout is None:
@@ -114,24 +114,26 @@ def _recognised(network: str, content: dict[str, Any], path: str | Path) -> Layo
     raise CheckpointError(f"{path} is a {layout.network} checkpoint ({layout.detail}), expected {network}: {hint}")
 
 
-def _settings(network: str, preset: str, layout: Layout, path: str | Path) -> tuple[dict[str, Any], list[str]]:
+def _backbone_options(
+    network: str, preset: str, layout: PublishedFile, path: str | Path
+) -> tuple[dict[str, Any], list[str]]:
     """Constructor arguments of the preset, made to fit what the file shows, and what to tell about it."""
-    settings = dict(backbones.get(network).presets[preset])
+    options = dict(backbones.get(network).presets[preset])
     if network == "kbnet":
-        return {**settings, "coordinates": "official"}, _kbnet_notes(preset, layout, path)
+        return {**options, "coordinates": "official"}, _kbnet_notes(preset, layout, path)
     if network == "voiced":
-        return settings, []
+        return options, []
     if layout.variant == "spp" and preset.endswith("_nospp"):
         raise CheckpointError(
             f"{path} has a spatial pyramid pool: use --preset {preset.removesuffix('_nospp')}, not {preset}"
         )
     if layout.variant == "nospp" and not preset.endswith("_nospp"):
-        settings = dict(backbones.get(network).presets[f"{preset}_nospp"])
-        return settings, [f"no spatial pyramid pool in the file: read as preset {preset}_nospp"]
-    return settings, []
+        options = dict(backbones.get(network).presets[f"{preset}_nospp"])
+        return options, [f"no spatial pyramid pool in the file: read as preset {preset}_nospp"]
+    return options, []
 
 
-def _kbnet_notes(preset: str, layout: Layout, path: str | Path) -> list[str]:
+def _kbnet_notes(preset: str, layout: PublishedFile, path: str | Path) -> list[str]:
     family = preset.split("_")[0]
     if layout.variant and layout.variant != family:
         raise CheckpointError(
@@ -149,9 +151,9 @@ def _convert_pose(path: str | Path, backbone: Backbone, rotation: Rotation | Non
     if layout is None or layout.network != "pose":
         what = f"a {layout.network} checkpoint ({layout.detail})" if layout else "not a published pose network"
         raise CheckpointError(f"{path} is {what}, expected the checkpoint of a pose network")
-    settings = {**backbone.default_pose, "kind": layout.variant}
+    options = {**backbone.default_pose, "kind": layout.variant}
     if rotation is not None:
-        settings["rotation"] = rotation
-    net = PoseNet(**settings)
+        options["rotation"] = rotation
+    net = PoseNet(**options)
     report = load_parts(net, content, PoseNet.official_keys, str(path))
     return net, report.with_note(f"{layout.variant}, rotation {net.rotation}")

@@ -101,7 +101,7 @@ def _stripped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PublishedFile:
     """Which published file this is: ``kbnet``, ``voiced``, ``fusionnet``, ``scaffnet``, ``pose`` or ``prototypes``."""
 
     network: str
@@ -109,39 +109,39 @@ class Layout:
     detail: str = ""  # by what it was recognised
 
 
-def detect(content: Mapping[str, Any]) -> Layout | None:
+def detect(content: Mapping[str, Any]) -> PublishedFile | None:
     """Recognise a published file by its keys and shapes; None if it is none of them.
 
     >>> detect({"encoder_image_state_dict": {}, "encoder_depth_state_dict": {}, "decoder_state_dict": {}}).network
     'voiced'
     """
     if any(key.endswith("_token_pools_state_dict") for key in content):
-        return Layout("prototypes", detail="it has token pools")
+        return PublishedFile("prototypes", detail="it has token pools")
     if "sparse_to_dense_pool_state_dict" in content:
         return _kbnet_layout(content["sparse_to_dense_pool_state_dict"])
     for network in ("fusionnet", "scaffnet"):
         mark = {"fusionnet": "fusionnet_decoder_state_dict", "scaffnet": "scaffnet_encoder_state_dict"}[network]
         if mark in content:
             pooled = "spatial_pyramid_pool_state_dict" in content
-            return Layout(network, "spp" if pooled else "nospp", f"it has {mark}")
+            return PublishedFile(network, "spp" if pooled else "nospp", f"it has {mark}")
     if "encoder_image_state_dict" in content:
-        return Layout("voiced", detail="it has encoder_image_state_dict")
+        return PublishedFile("voiced", detail="it has encoder_image_state_dict")
     if "encoder_state_dict" in content and "decoder_state_dict" in content:
         return _pose_layout(content["encoder_state_dict"])
     return None
 
 
-def _kbnet_layout(pool: Mapping[str, Tensor]) -> Layout:
+def _kbnet_layout(pool: Mapping[str, Tensor]) -> PublishedFile:
     first = pool.get("pool_convs.0.conv.weight")
     maps = first.shape[1] if first is not None and first.ndim == 4 else 0
-    return Layout("kbnet", {5: "void", 7: "kitti"}.get(maps, ""), f"{maps} pooling maps")
+    return PublishedFile("kbnet", {5: "void", 7: "kitti"}.get(maps, ""), f"{maps} pooling maps")
 
 
-def _pose_layout(encoder: Mapping[str, Tensor]) -> Layout | None:
+def _pose_layout(encoder: Mapping[str, Tensor]) -> PublishedFile | None:
     if any(name.startswith("blocks2.") for name in encoder):
-        return Layout("pose", "resnet18", "its encoder has ResNet blocks")
+        return PublishedFile("pose", "resnet18", "its encoder has ResNet blocks")
     if "conv7.conv.weight" in encoder:
-        return Layout("pose", "posenet", "its encoder has seven convolutions")
+        return PublishedFile("pose", "posenet", "its encoder has seven convolutions")
     return None
 
 
@@ -171,29 +171,29 @@ class ConversionReport:
 def load_parts(module: nn.Module, content: Mapping[str, Any], keys: Mapping[str, str], file: str) -> ConversionReport:
     """Load the state dicts ``keys`` (theirs -> our submodule) into a module, strictly, or say the first difference."""
     expected = module.state_dict()
-    found = {
+    tensors = {
         f"{ours}.{name}": tensor
         for theirs, ours in keys.items()
         if is_state_dict(content.get(theirs))
         for name, tensor in content[theirs].items()
     }
-    missing = [name for name in expected if name not in found]
+    missing = [name for name in expected if name not in tensors]
     needed = [name for name in missing if not name.endswith("num_batches_tracked")]
-    extra = [name for name in found if name not in expected]
-    differing = [name for name in found if name in expected and found[name].shape != expected[name].shape]
+    extra = [name for name in tensors if name not in expected]
+    differing = [name for name in tensors if name in expected and tensors[name].shape != expected[name].shape]
     if needed or extra or differing:
-        raise CheckpointError(f"{file} does not fit: {_difference(needed, extra, differing, found, expected)}")
-    for name, tensor in found.items():
+        raise CheckpointError(f"{file} does not fit: {_difference(needed, extra, differing, tensors, expected)}")
+    for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise CheckpointError(
                 f"{file}: {name} has NaN or infinite values: its training diverged or the file is damaged"
             )
-    module.load_state_dict({**expected, **found})
+    module.load_state_dict({**expected, **tensors})
     others = [key for key in content if key not in keys]
     return ConversionReport(
         file=file,
-        loaded=tuple(found),
-        parameters=sum(t.numel() for t in found.values()),
+        loaded=tuple(tensors),
+        parameters=sum(t.numel() for t in tensors.values()),
         missing=tuple(missing),
         unexpected=tuple(key for key in others if is_state_dict(content[key])),
         ignored=tuple(key for key in others if not is_state_dict(content[key])),
@@ -204,11 +204,13 @@ def _difference(
     missing: Sequence[str],
     extra: Sequence[str],
     differing: Sequence[str],
-    found: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     expected: Mapping[str, Tensor],
 ) -> str:
     counts = f"{len(missing)} tensors missing, {len(extra)} unexpected, {len(differing)} of another shape; the first is"
     if differing:
         name = differing[0]
-        return f"{counts} {name}: shape {tuple(found[name].shape)} in the file, expected {tuple(expected[name].shape)}"
+        return (
+            f"{counts} {name}: shape {tuple(tensors[name].shape)} in the file, expected {tuple(expected[name].shape)}"
+        )
     return f"{counts} {missing[0]} (missing)" if missing else f"{counts} {extra[0]} (unexpected)"
