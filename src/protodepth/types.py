@@ -58,6 +58,7 @@ class Batch:
     neighbours: tuple[Image, ...] = ()  # I_tau, training only
     poses: tuple[Float[Tensor, "b 4 4"], ...] = ()  # g_{tau t}: from camera t to camera tau
     ground_truth: Depth | None = None  # evaluation only; fit() never passes it to a Method
+    hidden_depth: Depth | None = None  # sparse points that the network is not shown; its loss is judged by them
     domain: str | None = None  # metadata; the model never reads it
     share: Share | None = None  # which rows of a larger batch these are; None = all
 

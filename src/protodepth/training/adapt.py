@@ -1,71 +1,114 @@
 """adapt(): learn one new domain from an unlabelled recording, and say honestly whether it helped."""
 
 import copy
+import dataclasses
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from protodepth._version import made_with
 from protodepth.data.arguments import open_domain, parse_argument, without_folders
+from protodepth.data.augment import AugmentConfig
 from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import Domain, FrameDataset, Subset
+from protodepth.data.frame import Domain, FrameDataset
+from protodepth.data.hidden import MOST, HideConfig, hide_in_batches
 from protodepth.errors import ConfigError, DataError, DomainError
 from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method, build
+from protodepth.methods.protodepth import ProtoDepthMethod
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.storage.history import History
 from protodepth.training.fit import Log, Schedule, fit, silent
+from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
+from protodepth.training.plan import LOOKS, Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
+from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
 from protodepth.training.runs import build_objective
-from protodepth.training.watch import JUDGES, Watch, divide, first, held_out_errors, some
-from protodepth.types import BASE
+from protodepth.training.watch import (
+    CASES,
+    Case,
+    Parts,
+    Say,
+    Watch,
+    divide,
+    first,
+    interpolation_errors,
+    judging,
+    make_cases,
+    network_errors,
+    some,
+)
+from protodepth.types import BASE, Batch
 
 logger = logging.getLogger("protodepth")
 HELPED = 0.01  # a smaller share of the error gone is no help
 
 
+def paper_objective() -> ObjectiveConfig:
+    """The paper's terms with weights that hold for rooms and streets alike: errors relative to the depth."""
+    return ObjectiveConfig(
+        reduction="relative", sparse=0.6, smooth=0.02, mask_outside=True, outlier_size=3, outlier_relative=0.3
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptConfig:
-    """How a domain is learned.  The objective's defaults hold for rooms and streets alike (errors relative to the
-    depth).
-    """
+    """How a domain is learned.  Every field may be given to ``adapt`` by its name."""
 
-    schedule: Schedule = field(default_factory=lambda: Schedule(steps=500, batch_size=2, rate=6e-2, clip=math.inf))
-    objective: ObjectiveConfig = field(
-        default_factory=lambda: ObjectiveConfig(
-            reduction="relative", sparse=0.6, smooth=0.02, mask_outside=True, outlier_size=3, outlier_relative=0.3
-        )
-    )
+    objective: Literal["hidden", "paper"] = "hidden"  # hidden points and a cautious photometric term, or Eq. 1
+    minutes: float = 5.0  # how long it may take, where ``steps`` is not given
+    steps: int | None = None
+    rate: float | None = None  # of the prototypes; None: as the objective needs it
+    schedule: Schedule | None = None  # every detail of the training; wins over the three above
+    hide: HideConfig = field(default_factory=HideConfig)  # which points are hidden while learning
+    weights: HiddenObjectiveConfig = field(default_factory=HiddenObjectiveConfig)
+    paper: ObjectiveConfig = field(default_factory=paper_objective)
     prototypes: PrototypeConfig | None = None  # None = the model's own
     withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
-    looks: int = 10  # how often the held-out photometric loss is looked at
-    patience: int = 4  # looks in a row without a better one, after which learning stops
+    looks: int = LOOKS  # how often the error at hidden points is looked at
+    patience: int = 6  # looks in a row without a better one, after which learning stops
     seed: int = 0
+    force: bool = False  # keep what was learned even if it did not help
+
+    def __post_init__(self) -> None:
+        if not 0 < self.withhold <= MOST:
+            raise ConfigError(
+                f"withhold is {self.withhold}, expected a share of the sparse points above 0 and at most {MOST:g}"
+            )
+        if self.objective not in ("hidden", "paper"):
+            raise ConfigError(f"objective is {self.objective!r}: choose hidden or paper")
+        if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
+            raise ConfigError(f"minutes and steps must be positive, got {self.minutes:g} and {self.steps}")
+
+
+RATES = {"hidden": 2e-2, "paper": 6e-2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never
-    shown.
-    """
+    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never shown, of frames that
+    neither taught nor chose the step."""
 
     name: str
     frames: int
     steps: int  # made
-    best_step: int  # whose prototypes were kept
+    best_step: int  # whose prototypes were kept; 0: those that change nothing
     seconds: float
     before: float
     after: float
+    spread: float  # standard error of the gain over the judging frames
     better: float  # share of the judging frames whose error shrank
     judged: int  # how many frames judge
-    photometric: tuple[float, float]  # held-out loss at the start and of what was kept
+    chosen: tuple[float, float]  # error at the points that choose the step, at the start and of what was kept
+    interpolation: dict[str, float] = field(default_factory=dict)  # error of each way to interpolate, at the same points
+    curve: tuple[tuple[int, float], ...] = ()  # (step, error) at each look
 
     @property
     def gain(self) -> float:
@@ -77,13 +120,23 @@ class Adaptation:
         return self.gain > HELPED
 
     def __str__(self) -> str:
+        beside = ", ".join(f"{name} {error:.1f}" for name, error in self.interpolation.items())
         return (
-            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, "
-            f"kept step {self.best_step} (held-out photometric loss {self.photometric[0]:.4f} -> "
-            f"{self.photometric[1]:.4f}); error at held-out sparse points {self.before:.1f} -> {self.after:.1f} mm "
-            f"({-100 * self.gain:+.1f} %, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
-            f"adapting {'helped' if self.helped else 'did not help'}"
+            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, kept step {self.best_step} "
+            f"(hidden points that choose: {self.chosen[0]:.1f} -> {self.chosen[1]:.1f} mm); error at held-out sparse points "
+            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} +- {100 * self.spread:.1f} %, smaller on "
+            f"{100 * self.better:.0f} % of {self.judged} frames): adapting {'helped' if self.helped else 'did not help'}"
+            + (f"\ninterpolation at the same points: {beside} mm" if beside else "")
         )
+
+
+class RecordingMethod(ProtoDepthMethod):
+    """ProtoDepth on batches of which some points are hidden."""
+
+    hide = HideConfig()
+
+    def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Batch]:
+        return hide_in_batches(loader, self.hide, start=start, seed=seed)
 
 
 def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, options: Mapping[str, Any]) -> Domain:
@@ -96,12 +149,8 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
     domain = replace(data, name=name)
     if len(domain.train) == 0:
         raise DataError(
-            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
-            "adapting needs a sequence with motion, not single images"
-        )
-    if len(first(domain.train).poses) == 0 and model.pose is None:
-        raise ConfigError(
-            "the recording has no poses and the model no pose network: give poses.txt, or a model with a pose network"
+            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: adapting needs a sequence with "
+            "motion, not single images"
         )
     check_range(domain.train, model.backbone.depth_range)
     return domain
@@ -126,13 +175,110 @@ def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
         logger.warning("%s", where)
 
 
-def build_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
-    objective = build_objective(model, config.objective)
-    if first(domain.train).poses and config.objective.poses != "network":
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A recording made ready: who learns, from which frames, and which hidden points judge."""
+
+    method: Method
+    domain: Domain
+    parts: Parts
+    choose: list[Case]
+    verdict: list[Case]
+    objective: str  # in words
+
+    @property
+    def learn(self) -> Domain:
+        return replace(self.domain, train=self.parts.learn)
+
+
+def prepare(model: ProtoDepth, data: str | Path | Domain, name: str, config: AdaptConfig, options: Mapping[str, Any]) -> Task:
+    """Open, divide, hide and look at the poses: everything before the first step."""
+    domain = open_recording(model, data, name, options)
+    hide = judging(config.withhold)
+    parts = divide(domain, hide)
+    halves = (0, 1) if parts.shared else (None, None)
+    cases = [make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True)]
+    if config.objective == "paper":
+        return Task(paper_method(model, domain, config), domain, parts, *cases, "the paper's, with every point shown")
+    report = examine(parts.learn) if config.weights.photometric > 0 else None
+    method, learn = recording_method(model, parts.learn, report, config)
+    words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
+    return Task(method, domain, replace(parts, learn=learn), *cases, words)
+
+
+def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
+    """The paper's objective needs poses, given or from the model's pose network."""
+    posed = bool(first(domain.train).poses)
+    if not posed and model.pose is None:
+        raise ConfigError(
+            "the recording has no poses and the model no pose network: give poses.txt, a model with a pose network, or --objective hidden"
+        )
+    objective = build_objective(model, config.paper)
+    if posed and config.paper.poses != "network":
         objective.pose = None  # given poses are used, and the pose network stays as it is
     method = build("protodepth", model, objective, config.prototypes or model.config)
     method.seed = config.seed  # the start of the prototypes is drawn, too
     return method
+
+
+def recording_method(
+    model: ProtoDepth, learn: FrameDataset, report: PoseReport | None, config: AdaptConfig
+) -> tuple[Method, FrameDataset]:
+    """The method for hidden points, and the frames with the poses that were found best (without neighbours where none warp)."""
+    trust = 0.0 if report is None else report.trust
+    method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), config.prototypes or model.config)
+    method.seed, method.hide = config.seed, config.hide
+    if report is None or trust == 0:
+        return method, Unmoved(learn)
+    return method, Posed(learn) if report.use_estimated else learn
+
+
+def make_plan(model: ProtoDepth, task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
+    """Crop and steps; a few steps of a copy are timed unless all is said already.  ``used``: seconds of the budget that are gone."""
+    size = first(task.parts.learn).sparse_depth.shape
+    schedule, seconds = config.schedule, math.nan
+    if schedule is None:
+        augment = AugmentConfig(flip_horizontal=True, crop=choose_crop((size[0], size[1])))
+        rate = config.rate or RATES[config.objective]
+        schedule = Schedule(steps=config.steps or 1, batch_size=2, rate=rate, clip=math.inf, augment=augment)
+        costs = measure(task, schedule, config)
+        if config.steps is None:
+            schedule = replace(schedule, steps=steps_for(60 * config.minutes - used, costs, config.looks))
+        seconds = total_seconds(schedule.steps, costs, config.looks) + used
+    return Plan(
+        frames=len(task.parts.learn),
+        available=len(task.domain.train) + len(task.domain.val) + len(task.domain.test),
+        judges=(len(task.choose), len(task.verdict)),
+        size=(size[0], size[1]),
+        schedule=schedule,
+        seconds=seconds,
+        objective=task.objective,
+        notes=tuple(task.domain.identity.get("notes", ())),
+    )
+
+
+def measure(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
+    """Time a few steps and one case on a copy of the model."""
+    method = copy.deepcopy(task.method)
+    method.begin_domain(task.domain, lambda m, d: None)
+
+    def run(short: Schedule, each: Any) -> object:
+        return fit(method, task.learn, short, seed=config.seed, each_step=each)
+
+    step = step_seconds(run, schedule)
+    case = task.verdict[:1]
+    network = timed(lambda: network_errors(method.model, case, BASE))
+    look = len(task.choose) * network
+    floor = timed(lambda: interpolation_errors(case))
+    rest = 2 * len(task.verdict) * network + len(task.verdict) * floor + min(256, len(task.domain.train)) * network
+    return Costs(step, look, rest)
+
+
+def split_options(config: AdaptConfig, options: Mapping[str, Any]) -> tuple[AdaptConfig, dict[str, Any]]:
+    """Fields of the configuration that were given by name, and what is left: settings of the data."""
+    fields = {f.name for f in dataclasses.fields(AdaptConfig)}
+    changes = {key: value for key, value in options.items() if key in fields}
+    return (replace(config, **changes) if changes else config), {k: v for k, v in options.items() if k not in fields}
 
 
 def adapt(
@@ -142,31 +288,23 @@ def adapt(
     name: str,
     config: AdaptConfig = AdaptConfig(),
     log: Log = silent,
+    say: Say = lambda text: None,
     **options: Any,
 ) -> Adaptation:
-    """Learn prototypes and a descriptor for ``name`` from unlabelled frames;
-    earlier domains and the network stay as they are.
+    """Learn prototypes and a descriptor for ``name`` from unlabelled frames; earlier domains and the network stay as they are.
 
-    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain.  Learning stops early when
-    the photometric loss on held-out frames no longer falls, and the best prototypes are kept.  If learning fails or is
-    interrupted the model is left as it was.  Whether it helped is judged by sparse points that the network was never
-    shown; a warning is logged if it did not.
+    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain; ``options`` are fields of AdaptConfig
+    (``steps=200``) or of the recording (``depth_unit="mm"``).  The step with the least error at hidden points is kept, step 0 (prototypes
+    that change nothing) among them.  Whether it helped is judged by hidden points of other frames; if it did not, a warning is logged and the
+    domain answers as the base does, unless ``force`` is set.  If learning fails or is interrupted the model is left as it was.
     """
-    if not 0 < config.withhold < 1:
-        raise ConfigError(f"withhold is {config.withhold}, expected a share above 0 and below 1 of the sparse points")
-    domain = open_recording(model, data, name, options)
-    parts, pose, active = divide(domain, config.withhold), copy.deepcopy(model.pose), model.active
-    method = build_method(model, domain, config)
-    started = time.monotonic()
+    config, options = split_options(config, options)
+    started, pose, active = time.monotonic(), copy.deepcopy(model.pose), model.active
+    task = prepare(model, data, name, config, options)
+    plan = make_plan(model, task, config, time.monotonic() - started)
+    say(str(plan))
     try:
-        method.begin_domain(domain, lambda m, d: None)
-        before = held_out_errors(model, parts.judge, BASE, share=config.withhold)
-        watch = Watch(method, name, parts.watch, config)
-        learn = replace(domain, train=parts.learn)
-        progress = fit(method, learn, config.schedule, seed=config.seed, log=log, each_step=watch)
-        watch.restore()
-        method.end_domain(domain)
-        after = held_out_errors(model, parts.judge, name, share=config.withhold)
+        result, bad = learn(model, task, plan, config, log, say)
     except BaseException:
         if name in model.domains:
             model.delete_domain(name)
@@ -175,22 +313,60 @@ def adapt(
         raise
     if model.pose is not None:
         model.pose.eval().requires_grad_(False)
-    result = Adaptation(
-        name=name,
-        frames=len(parts.learn),
-        steps=watch.step,
-        best_step=watch.best_step,
-        seconds=time.monotonic() - started,
-        before=float(before.mean()),
-        after=float(after.mean()),
-        better=float((after < before).mean()),
-        judged=len(after),
-        photometric=(watch.start, watch.best),
-    )
-    model.history[name] = replace(record(result, domain, data), bad_frames=progress.bad_frames)
+    result = replace(result, seconds=time.monotonic() - started)
+    model.history[name] = replace(record(result, task.domain, data), bad_frames=bad)
     if not result.helped:
         logger.warning("%s", result)
     return result
+
+
+def learn(
+    model: ProtoDepth, task: Task, plan: Plan, config: AdaptConfig, log: Log, say: Say
+) -> tuple[Adaptation, dict[str, str]]:
+    """Begin, fit, keep the best step, judge; with the frames that could not be read."""
+    method, name = task.method, task.domain.name
+    method.begin_domain(task.domain, lambda m, d: None)
+    every = max(1, plan.steps // max(1, config.looks))
+
+    def judge() -> float:
+        return float(network_errors(model, task.choose, name).mean())
+
+    watch = Watch(method, name, judge, every=every, patience=config.patience, say=say)
+    progress = fit(method, task.learn, plan.schedule, seed=config.seed, log=log, each_step=watch)
+    watch.restore()
+    method.end_domain(task.domain)
+    before, after = (network_errors(model, task.verdict, use) for use in (BASE, name))
+    result = Adaptation(
+        name=name,
+        frames=len(task.parts.learn),
+        steps=watch.step,
+        best_step=watch.best_step,
+        seconds=progress.seconds,
+        before=float(before.mean()),
+        after=float(after.mean()),
+        spread=spread_of_gain(before, after),
+        better=float((after < before).mean()),
+        judged=len(after),
+        chosen=(watch.start, watch.best),
+        interpolation=interpolation_errors(task.verdict),
+        curve=tuple(watch.curve),
+    )
+    if not result.helped and not config.force:
+        watch.forget()
+    return result, progress.bad_frames
+
+
+def spread_of_gain(before: np.ndarray, after: np.ndarray) -> float:
+    """Standard error of 1 - mean(after) / mean(before), from the differences of the same cases.
+
+    >>> round(spread_of_gain(np.array([10.0, 10.0]), np.array([8.0, 6.0])), 3)
+    0.1
+    """
+    if len(before) < 2:
+        return 0.0
+    gain = 1 - after.mean() / before.mean()
+    differences = (before - after) - gain * before
+    return float(differences.std(ddof=1) / math.sqrt(len(before)) / before.mean())
 
 
 def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> History:
@@ -209,41 +385,15 @@ def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> His
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What adapting would take on this machine."""
-
-    frames: int
-    steps: int
-    seconds: float
-
-    def __str__(self) -> str:
-        minutes = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
-        return f"{self.steps} steps on {self.frames} frames would take about {minutes} here (early stop may shorten it)"
-
-
 def estimate(
     model: ProtoDepth, data: str | Path | Domain, *, name: str, config: AdaptConfig = AdaptConfig(), **options: Any
-) -> Estimate:
-    """Time a few steps of ``adapt`` on a copy of the model; nothing is changed."""
-    model = copy.deepcopy(model)
-    domain = open_recording(model, data, name, options)
-    method, parts = build_method(model, domain, config), divide(domain)
-    method.begin_domain(domain, lambda m, d: None)
-    clock: list[float] = []
-    few = replace(config.schedule, steps=min(6, config.schedule.steps))
-    fit(
-        method,
-        replace(domain, train=parts.learn),
-        few,
-        seed=config.seed,
-        log=lambda s, r: clock.append(time.monotonic()),
-    )
-    one_step = float(np.median(np.diff(clock))) if len(clock) > 1 else 0.0  # the first step also warms up
-    begun = time.monotonic()
-    Watch(method, name, Subset(parts.watch, (0,)), config)
-    one_frame = time.monotonic() - begun
-    frames = (
-        (config.looks + 1) * min(16, len(parts.watch)) + 2 * min(JUDGES, len(parts.judge)) + min(256, len(domain.train))
-    )
-    return Estimate(len(parts.learn), config.schedule.steps, config.schedule.steps * one_step + frames * one_frame)
+) -> Plan:
+    """What ``adapt`` would do and how long it would take: a few steps are timed on a copy of the model; nothing is changed."""
+    config, options = split_options(config, options)
+    started, model = time.monotonic(), copy.deepcopy(model)
+    task = prepare(model, data, name, config, options)
+    if config.schedule is not None:
+        costs = measure(task, config.schedule, config)
+        plan = make_plan(model, task, config)
+        return replace(plan, seconds=total_seconds(plan.steps, costs, config.looks))
+    return make_plan(model, task, config, time.monotonic() - started)

@@ -1,27 +1,76 @@
-"""What judges while a domain is learned: frames kept back, points hidden from the network, and when to stop."""
+"""What judges while a domain is learned: frames kept back, points hidden from the network, and which step is kept.
 
+Three parts of a recording never meet: the frames that are learned from, those whose hidden points choose the step, and those whose
+hidden points give the verdict.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from protodepth.data.batches import collate
-from protodepth.data.entries import withhold
+from protodepth.data.entries import frame_seed
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, Frame, FrameDataset, Subset
+from protodepth.data.hidden import HideConfig, choose_hidden, distance_weights
+from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
 from protodepth.methods.statistics import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.training.fit import StopTraining
-from protodepth.types import View
 
-if TYPE_CHECKING:
-    from protodepth.training.adapt import AdaptConfig
+CASES = 24  # frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
+LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one a window judges
 
-JUDGES = 32  # frames with hidden points
+
+def judging(withhold: float) -> HideConfig:
+    """Half of the share as single points, and four blocks."""
+    return HideConfig(points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A frame without the points that judge, those points (h w, 0 elsewhere), and what each of them counts (sum 1)."""
+
+    frame: Frame
+    hidden: np.ndarray
+    weight: np.ndarray
+
+    def error(self, depth: np.ndarray) -> float:
+        """Mean absolute error in mm at the hidden points, weighted as far from shown ones as pixels are."""
+        return float((self.weight * np.abs(depth - self.hidden))[self.hidden > 0].sum() * 1000)
+
+
+def hide(frame: Frame, config: HideConfig, *, draw: int = 0) -> tuple[Frame, np.ndarray]:
+    """The frame without a seeded part of its points, and those points (h w, 0 elsewhere); the same whenever it is called."""
+    rng = np.random.default_rng(frame_seed(draw, frame.name))
+    mask = choose_hidden(frame.sparse_depth > 0, config, rng)
+    hidden = np.where(mask, frame.sparse_depth, np.float32(0))
+    return replace(frame, sparse_depth=frame.sparse_depth - hidden), hidden
+
+
+def window(frame: Frame, size: tuple[int, int], rng: np.random.Generator) -> Frame:
+    """A drawn part of a frame that is larger than ``size``, without neighbours; the principal point moves along."""
+    height, width = frame.sparse_depth.shape
+    rows, columns = min(size[0], height), min(size[1], width)
+    top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
+    cut = (slice(top, top + rows), slice(left, left + columns))
+    K = np.array(frame.intrinsics, np.float32)
+    K[0, 2] -= left
+    K[1, 2] -= top
+    return replace(
+        frame,
+        image=frame.image[cut],
+        sparse_depth=frame.sparse_depth[cut],
+        intrinsics=K,
+        neighbours=(),
+        poses=(),
+        ground_truth=None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,59 +78,40 @@ class Thinned:
     """A dataset without the sparse points that judge: for recordings too short to judge on other frames."""
 
     data: FrameDataset
-    share: float = 0.2
+    config: HideConfig
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, index: int) -> Frame:
-        return hide(self.data[index], self.share)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The frames of two datasets, one after the other."""
-
-    first: FrameDataset
-    second: FrameDataset
-
-    def __len__(self) -> int:
-        return len(self.first) + len(self.second)
-
-    def __getitem__(self, index: int) -> Frame:
-        return self.first[index] if index < len(self.first) else self.second[index - len(self.first)]
-
-
-def hide(frame: Frame, share: float = 0.2) -> tuple[Frame, np.ndarray]:
-    """The frame without a seeded share of its points, and those points (h w, 0 elsewhere);
-    the same whenever it is called.
-    """
-    shown, hidden = withhold(frame.sparse_depth, share, name=frame.name)
-    return replace(frame, sparse_depth=shown), hidden
+        return hide(self.data[index], self.config)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Frames to learn from, frames with neighbours for the photometric loss, and frames whose hidden points judge."""
+    """Frames to learn from, frames whose hidden points choose the step, and frames whose hidden points give the verdict.
+
+    ``shared``: all three are the same frames, and their points are divided instead.
+    """
 
     learn: FrameDataset
-    watch: FrameDataset
-    judge: FrameDataset
+    choose: FrameDataset
+    verdict: FrameDataset
+    shared: bool = False
 
 
-def divide(domain: Domain, share: float = 0.2) -> Parts:
-    """Val frames judge (if they are few, test frames too) and, if they have neighbours, watch;
-    else the last part of the training block
-    watches, after a gap."""
+def divide(domain: Domain, config: HideConfig) -> Parts:
+    """Val frames give the verdict; the last part of the training block, after a gap, chooses.  The test block is not touched.
+
+    Data whose val frames are scenes of their own (they have neighbours) is learned from whole; its val frames take turns.
+    """
     train, val = domain.train, domain.val
-    if len(val) == 0 or share_frames(train, val):
-        return Parts(Thinned(train, share), train, train)
-    if first(val).neighbours:
-        return Parts(train, val, val)
-    count, val = len(train), val if len(val) >= 8 else Joined(val, domain.test)
-    last, gap = max(2, round(0.15 * count)), max(2, round(0.02 * count))
-    if count < 10:
-        return Parts(train, train, val)
+    if len(val) == 0 or len(train) < 10 or share_frames(train, val):
+        return Parts(Thinned(train, config), train, train, shared=True)
+    if first(val).neighbours and len(val) > 1:
+        return Parts(train, Subset(val, tuple(range(0, len(val), 2))), Subset(val, tuple(range(1, len(val), 2))))
+    count = len(train)
+    last, gap = max(2, round(0.15 * count)), max(1, round(0.02 * count))
     return Parts(Subset(train, tuple(range(count - last - gap))), Subset(train, tuple(range(count - last, count))), val)
 
 
@@ -95,65 +125,108 @@ def some(count: int, most: int) -> list[int]:
     return [i * count // min(count, most) for i in range(min(count, most))]
 
 
-def held_out_errors(
-    model: ProtoDepth, data: FrameDataset, domain: str, *, share: float = 0.2, frames: int = JUDGES
-) -> np.ndarray:
-    """Mean absolute error in mm of each frame at the ``share`` of its sparse points that is hidden from the network."""
-    errors = []
-    for frame in readable(data, Faults(len(data)), some(len(data), frames)):
-        shown, hidden = hide(replace(frame, neighbours=(), poses=()), share)
-        if (hidden > 0).any() and (shown.sparse_depth > 0).any():
-            depth = model.predict_batch(collate([shown]), domain).depth[0, 0].cpu().numpy()
-            errors.append(np.abs(depth - hidden)[hidden > 0].mean() * 1000)
-    if not errors:
+def make_cases(data: FrameDataset, config: HideConfig, *, count: int = CASES, half: int | None = None) -> list[Case]:
+    """So many cases: frames spread over the data or, if there are fewer, several draws of each.
+
+    ``half`` 0 or 1: of the points that ``hide`` takes out of the frames for good, this half judges.
+    """
+    cases: list[Case] = []
+    draws = 1 if half is not None else -(-count // max(1, min(count, len(data))))
+    for frame in readable(data, Faults(len(data)), some(len(data), count)):
+        for draw in range(draws):
+            rng = np.random.default_rng(frame_seed(draw, f"window {frame.name}"))
+            whole = half is not None or frame.sparse_depth.size <= LARGEST[0] * LARGEST[1]
+            seen = replace(frame, neighbours=(), poses=(), ground_truth=None) if whole else window(frame, LARGEST, rng)
+            case = _case(*hide(seen, config, draw=draw), half, rng)
+            cases += [case] if case else []
+    if not cases:
         raise DataError("too few sparse points to hold some out: the recording's frames have almost none")
-    return np.array(errors)
+    return cases[: max(count, 1)]
+
+
+def _case(shown: Frame, hidden: np.ndarray, half: int | None, rng: np.random.Generator) -> Case | None:
+    if half is not None:
+        places = rng.permutation(np.flatnonzero(hidden))[half::2]
+        part = np.zeros_like(hidden)
+        part.flat[places] = hidden.flat[places]
+        hidden = part
+    points = shown.sparse_depth > 0
+    if not points.any() or not (hidden > 0).any():
+        return None
+    return Case(shown, hidden, distance_weights(points, hidden > 0))
+
+
+def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
+    """Error in mm of each case, by a domain of the model."""
+    return np.array(
+        [c.error(model.predict_batch(collate([c.frame]), domain).depth[0, 0].cpu().numpy()) for c in cases]
+    )
+
+
+def interpolation_errors(cases: list[Case]) -> dict[str, float]:
+    """Mean error in mm of each way to interpolate, at the same hidden points."""
+    found = {name: completions.get(name) for name in completions.names()}
+    return {name: float(np.mean([c.error(f(c.frame.sparse_depth)) for c in cases])) for name, f in found.items()}
 
 
 class Enough(StopTraining):
-    """The held-out loss has not fallen for a while."""
+    """The error at hidden points has not fallen for a while."""
+
+
+Say = Callable[[str], None]
 
 
 class Watch:
-    """Looks at the held-out photometric loss while a domain is learned, and keeps the prototypes that were best.
+    """Looks at the error at hidden points while a domain is learned, and keeps the prototypes that were best.
 
-    The descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9),
-    so its last value is the one to use.
+    Step 0 takes part: prototypes that change nothing (A = 1, P = 0), with which the network is the base's.  The descriptor is not kept
+    back: its loss does not depend on the prototypes (Eq. 9), so its last value is the one to use.
     """
 
-    def __init__(self, method: Method, name: str, data: FrameDataset, config: "AdaptConfig") -> None:
-        self.method, self.name, self.data, self.patience = method, name, data, config.patience
-        self.every = max(1, config.schedule.steps // max(1, config.looks))
-        self.best, self.best_step, self.step, self.since = self.loss(), 0, 0, 0
-        self.start = self.best
-        self.kept = self.state()
+    def __init__(
+        self, method: Method, name: str, judge: Callable[[], float], *, every: int, patience: int, say: Say = lambda text: None
+    ) -> None:
+        self.method, self.name, self.judge, self.every, self.patience, self.say = method, name, judge, every, patience, say
+        self.step, self.best_step, self.since = 0, 0, 0
+        learned = self.state()
+        self.kept = neutral(learned)
+        self.restore()
+        self.start = self.best = self.judge()
+        self.curve = [(0, self.start)]
+        self.method.model.domain(name).load_state_dict(learned, strict=False)
 
     def __call__(self, step: int) -> None:
         self.step = step
         if step % self.every:
             return
-        loss = self.loss()
-        if loss < self.best:
-            self.best, self.best_step, self.since, self.kept = loss, step, 0, self.state()
+        error = self.judge()
+        self.curve.append((step, error))
+        self.say(f"step {step}: {error:.1f} mm at hidden points ({100 * (error / self.start - 1):+.1f} %)")
+        if error < self.best:
+            self.best, self.best_step, self.since, self.kept = error, step, 0, self.state()
             return
         self.since += 1
         if self.since >= self.patience:
             raise Enough
 
-    @torch.no_grad()
-    def loss(self) -> float:
-        """Mean of colour and structure terms over at most 16 frames, without augmentation."""
-        total = []
-        for frame in readable(self.data, Faults(len(self.data)), some(len(self.data), 16)):
-            batch = collate([replace(frame, ground_truth=None)])
-            batch = batch.to(next(self.method.trainable_parameters()).device)
-            terms = self.method.loss(batch, View.identity(batch))
-            total.append(float(terms["color"] + terms["structure"]))
-        return float(np.mean(total))
-
     def state(self) -> dict[str, Tensor]:
-        found = self.method.model.domain(self.name).state_dict()
-        return {key: value.clone() for key, value in found.items() if key != "descriptor"}
+        learned = self.method.model.domain(self.name).state_dict()
+        return {key: value.clone() for key, value in learned.items() if key != "descriptor"}
 
     def restore(self) -> None:
         self.method.model.domain(self.name).load_state_dict(self.kept, strict=False)
+
+    def forget(self) -> None:
+        """Back to prototypes that change nothing."""
+        self.kept = neutral(self.kept)
+        self.restore()
+
+
+def neutral(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Prototypes under which every latent stays as it is: A = 1, P = 0.
+
+    >>> {k: v.tolist() for k, v in neutral({"s.A": torch.tensor([3.0]), "s.P": torch.tensor([2.0]), "s.W": torch.tensor([4.0])}).items()}
+    {'s.A': [1.0], 's.P': [0.0], 's.W': [4.0]}
+    """
+    plain = {"A": torch.ones_like, "P": torch.zeros_like}
+    return {key: plain.get(key.rsplit(".", 1)[-1], torch.clone)(value) for key, value in state.items()}

@@ -1,0 +1,127 @@
+"""Hidden points: a recording has no labels, but a sparse point that the network was not shown is one.
+
+Single points are hidden, and whole blocks of them: a network that only has to bridge the gap to the next point learns (and is judged by)
+nothing else.  Whoever judges weighs the hidden points by how far they lie from the next shown one, as the pixels of the image do: corners
+crowd together, so that a hidden corner alone is an easy question.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy import ndimage
+
+from protodepth.errors import ConfigError
+from protodepth.types import Batch, Bool, Float
+
+MOST = 0.7  # share of a frame's points that is hidden at most
+BINS = (1.5, 3.0, 6.0, 12.0, 24.0, 48.0)  # pixels from the next shown point: where one bin ends and the next begins
+HEAVIEST = 10.0  # no hidden point counts more than this many times the average
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HideConfig:
+    """How much of a frame's sparse points is hidden.  Ranges are drawn from for each frame and step, so that densities vary."""
+
+    points: tuple[float, float] = (0.1, 0.6)  # share of the points hidden one by one
+    blocks: tuple[int, int] = (1, 6)  # rectangles in which every point is hidden
+    side: tuple[float, float] = (0.05, 0.3)  # of a rectangle, as a share of the image's shorter side
+    blocky: float = 0.5  # share of the frames that have rectangles; these hide fewer single points
+
+    def __post_init__(self) -> None:
+        for name, most in (("points", MOST), ("side", 1.0)):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high <= most:
+                raise ConfigError(f"hidden {name} must be a range within 0 to {most:g}, got ({low:g}, {high:g})")
+        if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1):
+            raise ConfigError(f"hidden blocks must be a range from 0 on, and blocky a share; got {self.blocks}, {self.blocky}")
+
+
+JUDGING = HideConfig(points=(0.1, 0.1), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0)
+
+
+def choose_hidden(points: Bool[np.ndarray, "h w"], config: HideConfig, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:
+    """Which of the points are hidden: at least one and at most 70 % of them, if there are two or more.
+
+    >>> points = np.ones((20, 30), bool)
+    >>> hidden = choose_hidden(points, HideConfig(points=(0.25, 0.25), blocky=0.0), np.random.default_rng(0))
+    >>> int(hidden.sum())
+    150
+    """
+    rows, columns = np.nonzero(points)
+    hidden, most = np.zeros_like(points), int(MOST * len(rows))
+    if len(rows) < 2:
+        return hidden
+    blocky = rng.random() < config.blocky
+    share = rng.uniform(*config.points) * (0.5 if blocky and config.blocks[1] else 1.0)
+    even = spread_evenly(rows, columns, points.shape)
+    single = rng.choice(len(rows), round(share * len(rows)), replace=False, p=even)
+    hidden[rows[single], columns[single]] = True
+    for _ in range(rng.integers(config.blocks[0], config.blocks[1] + 1) if blocky else 0):
+        middle = rng.choice(len(rows), p=even)
+        grown = hidden | (points & rectangle(points.shape, (rows[middle], columns[middle]), config.side, rng))
+        if grown.sum() > most:
+            break
+        hidden = grown
+    if not hidden.any():
+        one = rng.integers(len(rows))
+        hidden[rows[one], columns[one]] = True
+    return hidden
+
+
+def spread_evenly(rows: np.ndarray, columns: np.ndarray, size: tuple[int, ...]) -> Float[np.ndarray, "n"]:
+    """Chances of the points (sum 1) by which draws spread over the image instead of over the points: 1 / those in the same cell.
+
+    A cell would hold four points if they lay evenly.
+    """
+    side = 2 * np.sqrt(size[0] * size[1] / len(rows))
+    _, cell, count = np.unique(
+        (rows // side) * size[1] + columns // side, return_inverse=True, return_counts=True
+    )
+    chance = 1 / count[cell]
+    return chance / chance.sum()
+
+
+def rectangle(
+    size: tuple[int, ...], middle: tuple[int, int], side: tuple[float, float], rng: np.random.Generator
+) -> Bool[np.ndarray, "h w"]:
+    """A rectangle about a pixel, its sides drawn as shares of the shorter side of the image."""
+    high, wide = np.maximum(1, min(size) * rng.uniform(*side, size=2) / 2)
+    y, x = np.ogrid[: size[0], : size[1]]
+    inside: np.ndarray = (abs(y - middle[0]) <= high) & (abs(x - middle[1]) <= wide)
+    return inside
+
+
+def hide_in_batch(batch: Batch, config: HideConfig, rng: np.random.Generator) -> Batch:
+    """The batch with some of its points moved from ``sparse_depth`` to ``hidden_depth``: no point is in both."""
+    points = (batch.sparse_depth[:, 0] > 0).cpu().numpy()
+    masks = np.stack([choose_hidden(p, config, rng) for p in points])[:, None]
+    hidden = torch.from_numpy(masks).to(batch.sparse_depth.device)
+    zero = torch.zeros_like(batch.sparse_depth)
+    return replace(
+        batch,
+        sparse_depth=torch.where(hidden, zero, batch.sparse_depth),
+        hidden_depth=torch.where(hidden, batch.sparse_depth, zero),
+    )
+
+
+def hide_in_batches(batches: Iterable[Batch], config: HideConfig, *, start: int, seed: int) -> Iterator[Batch]:
+    """Other points in each step; the same ones for a run that is resumed at ``start``."""
+    for step, batch in enumerate(batches, start):
+        yield hide_in_batch(batch, config, np.random.default_rng((seed, step)))
+
+
+def distance_weights(shown: Bool[np.ndarray, "h w"], hidden: Bool[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
+    r"""Weights of the hidden points (0 elsewhere, sum 1) under which they lie as far from the next shown point as pixels do.
+
+    With :math:`p_k` and :math:`h_k` the shares of all unshown pixels and of the hidden points in bin k of the distance, a hidden point
+    of bin k weighs :math:`\min(p_k / h_k, 10)`.
+    """
+    far = np.digitize(ndimage.distance_transform_edt(~shown), BINS)
+    pixels = np.bincount(far[~shown], minlength=len(BINS) + 1) / max(1, int((~shown).sum()))
+    points = np.bincount(far[hidden], minlength=len(BINS) + 1) / max(1, int(hidden.sum()))
+    ratio = np.minimum(np.divide(pixels, points, out=np.zeros_like(pixels), where=points > 0), HEAVIEST)
+    weight = np.where(hidden, ratio[far], 0.0)
+    total = weight.sum()
+    return weight / total if total > 0 else hidden / max(1, int(hidden.sum()))

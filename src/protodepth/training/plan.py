@@ -1,0 +1,98 @@
+"""How much is learned from a recording: crop, steps and looks from its frames and the time that the user gives."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from protodepth.training.fit import Schedule
+
+FEWEST_STEPS, MOST_STEPS = 30, 2000
+LOOKS = 12  # how often the error at hidden points is looked at
+CROP = (192, 256)  # rows and columns of what is learned from at once, at most
+MULTIPLE = 32  # their sides are multiples of this, as far as the frame allows
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds on this machine: of a step, of a look, and of all that is done once besides (verdict, interpolation, statistics)."""
+
+    step: float
+    look: float
+    rest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What adapting would do, and how long it would take here."""
+
+    frames: int  # learned from
+    available: int  # usable in the recording
+    judges: tuple[int, int]  # cases that choose the step and that give the verdict
+    size: tuple[int, int]  # rows and columns of a frame
+    schedule: Schedule
+    seconds: float
+    objective: str  # what teaches, in words
+    notes: tuple[str, ...] = ()  # how the data was read
+
+    @property
+    def steps(self) -> int:
+        return self.schedule.steps
+
+    def __str__(self) -> str:
+        crop = self.schedule.augment.crop or self.size
+        time_left = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.1f} min"
+        lines = [
+            f"{self.steps} steps on {self.frames} frames would take about {time_left} here (early stop may shorten it)",
+            f"  frames: {self.frames} of {self.available} are learned from; hidden points of others choose the step ({self.judges[0]} cases) "
+            f"and give the verdict ({self.judges[1]})",
+            f"  size: batches of {self.schedule.batch_size} crops of {crop[0]}x{crop[1]} from frames of {self.size[0]}x{self.size[1]}",
+            f"  objective: {self.objective}",
+            *(f"  {note}" for note in self.notes),
+        ]
+        return "\n".join(lines)
+
+
+def choose_crop(size: tuple[int, int], most: tuple[int, int] = CROP) -> tuple[int, int] | None:
+    """A window of about the area of ``most`` in the frame's own proportions; None = the whole frame.
+
+    >>> choose_crop((240, 320)), choose_crop((480, 640)), choose_crop((250, 828)), choose_crop((64, 96))
+    ((192, 256), (192, 256), (192, 256), None)
+    """
+    if size[0] * size[1] <= most[0] * most[1]:
+        return None
+    rows, columns = (min(side, limit) for side, limit in zip(size, most, strict=True))
+    if rows < most[0]:  # a low picture: as many pixels, wider
+        columns = min(size[1], most[0] * most[1] // rows)
+    if columns < most[1]:
+        rows = min(size[0], most[0] * most[1] // columns)
+    return tuple(s // MULTIPLE * MULTIPLE if s >= MULTIPLE else s for s in (rows, columns))  # type: ignore[return-value]
+
+
+def steps_for(seconds: float, costs: Costs, looks: int = LOOKS) -> int:
+    """How many steps fit into the time beside the looks and what is done once; at least 30, at most 2000.
+
+    >>> steps_for(300, Costs(0.25, 2.0, 26.0)), steps_for(1, Costs(0.25, 2.0, 26.0)), steps_for(3000, Costs(0.1, 1.0, 9.0))
+    (1000, 30, 2000)
+    """
+    room = (seconds - costs.rest - looks * costs.look) / max(costs.step, 1e-6)
+    return int(min(MOST_STEPS, max(FEWEST_STEPS, math.floor(room + 1e-9))))
+
+
+def total_seconds(steps: int, costs: Costs, looks: int = LOOKS) -> float:
+    return steps * costs.step + looks * costs.look + costs.rest
+
+
+def timed(work: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def step_seconds(run: Callable[[Schedule, Callable[[int], None]], object], schedule: Schedule, steps: int = 5) -> float:
+    """Median time of a few steps; the first one also warms up."""
+    clock: list[float] = []
+    run(replace(schedule, steps=steps), lambda step: clock.append(time.monotonic()))
+    return float(np.median(np.diff(clock))) if len(clock) > 1 else 0.0

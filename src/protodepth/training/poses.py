@@ -1,0 +1,114 @@
+"""Are the poses of a recording to be believed?  Measured before learning: does warping by them make neighbours look alike?"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from protodepth.data.faults import Faults, readable
+from protodepth.data.frame import Frame, FrameDataset
+from protodepth.data.recording.motion import warp_error
+from protodepth.data.recording.odometry import estimate_pose
+from protodepth.training.watch import some
+
+FRAMES = 12  # that are looked at
+BETTER = 0.95  # estimated poses are taken if they leave less than this share of the given ones' difference
+NOTHING, PLENTY = 0.1, 0.5  # share of the difference gone below which poses are not believed, and from which on they are wholly
+
+
+@dataclass(frozen=True, slots=True)
+class PoseReport:
+    """Grey levels between neighbours at the sparse points: without motion, moved by the given poses, by estimated ones (NaN: there are none)."""
+
+    still: float
+    given: float
+    estimated: float
+
+    @property
+    def use_estimated(self) -> bool:
+        return not self.given <= self.estimated / BETTER  # also where none are given
+
+    @property
+    def best(self) -> float:
+        return self.estimated if self.use_estimated else self.given
+
+    @property
+    def gone(self) -> float:
+        """Share of the difference that warping takes away."""
+        return 1 - self.best / self.still if self.still > 0 and math.isfinite(self.best) else 0.0
+
+    @property
+    def trust(self) -> float:
+        """From 0, the poses do not warp, to 1.
+
+        >>> PoseReport(20.0, 18.5, 19.0).trust, PoseReport(20.0, 4.0, 4.0).trust, PoseReport(20.0, float("nan"), 14.0).trust
+        (0.0, 1.0, 0.5)
+        """
+        return round(min(1.0, max(0.0, (self.gone - NOTHING) / (PLENTY - NOTHING))), 3)
+
+    def __str__(self) -> str:
+        given = "no poses are given" if math.isnan(self.given) else f"{self.given:.1f} by the given poses"
+        whose = "estimated from the sparse depth" if self.use_estimated else "as given"
+        role = f"the photometric term counts {self.trust:.2f} of its weight" if self.trust else "they do not warp: no photometric term"
+        return (
+            f"neighbours differ by {self.still:.1f} grey levels without motion, {given}, {self.estimated:.1f} by poses estimated from the "
+            f"sparse depth; poses {whose}: {role}"
+        )
+
+
+def examine(data: FrameDataset, frames: int = FRAMES) -> PoseReport:
+    """Medians over pairs of neighbours spread over the data."""
+    rows: list[tuple[float, float, float]] = []
+    for frame in readable(data, Faults(len(data)), some(len(data), frames)):
+        poses = frame.poses or (None,) * len(frame.neighbours)
+        for neighbour, given in zip(frame.neighbours, poses, strict=True):
+            estimated = estimate_pose(frame.image, neighbour, frame.sparse_depth, frame.intrinsics, given)
+            readings = (np.eye(4), given, estimated)
+            rows.append(tuple(_grey_levels(frame, neighbour, g) for g in readings))  # type: ignore[arg-type]
+    still, given, estimated = (_median(column) for column in zip(*rows, strict=True)) if rows else (0.0, math.nan, math.nan)
+    return PoseReport(still, given, estimated)
+
+
+def _grey_levels(frame: Frame, neighbour: np.ndarray, pose: np.ndarray | None) -> float:
+    if pose is None:
+        return math.nan
+    return 255 * warp_error(frame.image, neighbour, frame.sparse_depth, pose, frame.intrinsics)
+
+
+def _median(values: tuple[float, ...]) -> float:
+    finite = [v for v in values if math.isfinite(v)]
+    return float(np.median(finite)) if finite else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """The same frames with poses estimated from their sparse depth, each when it is first read."""
+
+    data: FrameDataset
+    found: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Frame:
+        frame = self.data[index]
+        if index not in self.found:
+            starts = frame.poses or (None,) * len(frame.neighbours)
+            pairs = zip(frame.neighbours, starts, strict=True)
+            self.found[index] = tuple(
+                estimate_pose(frame.image, n, frame.sparse_depth, frame.intrinsics, s).astype(np.float32) for n, s in pairs
+            )
+        return replace(frame, poses=self.found[index])
+
+
+@dataclass(frozen=True, slots=True)
+class Unmoved:
+    """Frames without neighbours and poses."""
+
+    data: FrameDataset
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Frame:
+        return replace(self.data[index], neighbours=(), poses=())
