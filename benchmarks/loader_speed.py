@@ -49,7 +49,7 @@ def training(data: FrameDataset, steps: int = 3) -> float:
     """CPU seconds for a frame of one training step (prototypes, two neighbours, pose network) on one core."""
     torch.set_num_threads(1)
     model = ProtoDepth.from_pretrained("worlds-tiny")
-    method = build("protodepth", model, build_objective(model, AdaptConfig().objective), model.config)
+    method = build("protodepth", model, build_objective(model, AdaptConfig().paper), model.config)
     model.add_domain("new")
     model.set_domain("new")
     batches = list(itertools.islice(training_batches(data, 2, seed=0), steps + 1))

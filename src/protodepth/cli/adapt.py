@@ -1,5 +1,6 @@
 """protodepth adapt"""
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from protodepth.model import ProtoDepth
-    from protodepth.training.adapt import AdaptConfig
+    from protodepth.training.adapt import AdaptConfig, Task
     from protodepth.training.fit import Log
 
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 class Adapt:
     """Learn a new domain from an unlabelled recording.  The base model and its other domains stay as they are.
 
-    Learning stops early when the photometric loss on held-out frames no longer falls.  Sparse points that the network
-    was never shown say whether it helped; if it did not, nothing is written unless --force is given.
+    The network learns from sparse points that it is not shown and, as far as the poses warp, from its neighbours.  The
+    step with the least error at hidden points is kept, and hidden points of other frames say whether it helped; if it
+    did not, nothing is written unless --force is given.
     """
 
     data: str
@@ -31,24 +33,34 @@ class Adapt:
     """Folder of the adapted model; if it holds one already, the domain is added to it."""
     model: str | None = None
     """A model folder or a bundled name (default: the model in --out, or worlds-tiny if there is none yet)."""
-    steps: int = 500
-    """Training steps at most."""
-    rate: float = 6e-2
-    """Learning rate of the prototypes."""
+    minutes: float = 5.0
+    """How long it may take: steps and crops follow from it and from the recording."""
+    steps: int | None = None
+    """Training steps instead of --minutes."""
+    objective: Literal["hidden", "paper"] = "hidden"
+    """What teaches: points hidden from the network with a photometric term that does not believe bad poses,
+    or the paper's (Eq. 1).
+    """
+    rate: float | None = None
+    """Learning rate of the prototypes (default: as the objective needs it)."""
     seed: int = 0
     """Seed of the training."""
     poses: Literal["auto", "given", "network"] = "auto"
-    """Camera motion: from poses.txt where there is one (auto), or always from the model's pose network."""
+    """Camera motion: whichever warps better of poses.txt and an estimate from the sparse depth (auto),
+    poses.txt as it is (given), or, with
+    --objective paper, the model's pose network."""
     depth_unit: str | None = None
     """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres, or how many steps make a metre, e.g.
     4000.
     """
     sample: str | None = None
-    """For a recording with dense depth/: how sparse points are taken from it, for example harris:1500."""
+    """For a recording with dense depth/: how points are taken from it, for example harris:1500 (default:
+    the map with holes).
+    """
     withhold: float = 0.2
     """Share of the sparse points that is hidden from the network in the frames that judge."""
     dry_run: bool = False
-    """Only check the data and say how long it would take."""
+    """Only check the data and say what would be done and how long it would take."""
     force: bool = False
     """Write the model even if adapting did not help."""
     device: str | None = None
@@ -70,24 +82,28 @@ class Adapt:
         from protodepth.errors import DomainError
         from protodepth.progress import Reporter
         from protodepth.storage.replace import check_replaceable, check_room
-        from protodepth.training.adapt import adapt, estimate
+        from protodepth.training.adapt import carry_out, make_plan, prepare
 
         start = start_of(self.model, self.out, self.name)
         check_replaceable(self.out)  # before the training, not after it
         check_room(self.out, self.name)
+        started, reporter = time.monotonic(), Reporter()
         model, config = load_model(start, self.device), self.config()
         options: dict[str, Any] = {"depth_unit": self.depth_unit, "sampler": self.sample}
         options = {key: value for key, value in options.items() if value is not None}
+        task = prepare(model, self.data, self.name, config, options)
+        plan = make_plan(task, config, time.monotonic() - started)
         if self.dry_run:
-            print(estimate(model, self.data, name=self.name, config=config, **options))
+            print(plan)
             return
-        with self.recording(model, options) as watch, Reporter().bar(f"learning {self.name}", self.steps) as advance:
+        reporter.line(str(plan))
+        with self.recording(model, task) as watch, reporter.bar(f"learning {self.name}", plan.steps) as advance:
 
             def log(step: int, record: dict[str, Any]) -> None:
                 advance(step)
                 watch(step, record)
 
-            result = adapt(model, self.data, name=self.name, config=config, log=log, **options)
+            result = carry_out(model, task, plan, config, log=log, say=reporter.line)
         if not result.helped and not self.force:
             raise DomainError(
                 "adapting did not help; nothing was written (--force writes it all the same).\n"
@@ -98,7 +114,7 @@ class Adapt:
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
 
     @contextmanager
-    def recording(self, model: "ProtoDepth", options: dict[str, Any]) -> "Iterator[Log]":
+    def recording(self, model: "ProtoDepth", task: "Task") -> "Iterator[Log]":
         """What records each step; after the block the frames that judge follow, by the base and in the new domain."""
         from protodepth.training.fit import silent
 
@@ -106,25 +122,24 @@ class Adapt:
             yield silent
             return
         from protodepth.inference.rerun import RerunFile
-        from protodepth.training.adapt import open_recording
-        from protodepth.training.watch import JUDGES, divide, some
 
         with RerunFile(self.rerun, ["base", self.name], training=True) as file:
-            frames = divide(open_recording(model, self.data, self.name, options)).judge
             yield file.add_step
-            for frame in (frames[i] for i in some(len(frames), JUDGES)):
+            for frame in (case.frame for case in task.verdict):
                 arrays = (frame.image, frame.sparse_depth, frame.intrinsics)
                 file.add(frame, {name: model.predict(*arrays, domain=name) for name in ("base", self.name)})
         print(f"wrote {self.rerun}")
 
     def config(self) -> "AdaptConfig":
-        from dataclasses import replace
-
         from protodepth.training.adapt import AdaptConfig
 
-        plain = AdaptConfig(seed=self.seed, withhold=self.withhold)
-        return replace(
-            plain,
-            schedule=replace(plain.schedule, steps=self.steps, rate=self.rate),
-            objective=replace(plain.objective, poses=self.poses),
+        return AdaptConfig(
+            objective=self.objective,
+            minutes=self.minutes,
+            steps=self.steps,
+            rate=self.rate,
+            poses=self.poses,
+            withhold=self.withhold,
+            seed=self.seed,
+            force=True,  # whether it is written is decided here
         )

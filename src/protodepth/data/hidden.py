@@ -1,8 +1,8 @@
 """Hidden points: a recording has no labels, but a sparse point that the network was not shown is one.
 
-Single points are hidden, and whole blocks of them: a network that only has to bridge the gap to the next point learns (and is judged by)
-nothing else.  Whoever judges weighs the hidden points by how far they lie from the next shown one, as the pixels of the image do: corners
-crowd together, so that a hidden corner alone is an easy question.
+Single points are hidden, and whole blocks of them: a network that only has to bridge the gap to the next point learns
+(and is judged by) nothing else.  Whoever judges weighs the hidden points by how far they lie from the next shown one,
+as the pixels of the image do: corners crowd together, so that a hidden corner alone is an easy question.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,9 @@ HEAVIEST = 10.0  # no hidden point counts more than this many times the average
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HideConfig:
-    """How much of a frame's sparse points is hidden.  Ranges are drawn from for each frame and step, so that densities vary."""
+    """How much of a frame's sparse points is hidden.
+    Ranges are drawn from for each frame and step, so that densities vary.
+    """
 
     points: tuple[float, float] = (0.1, 0.6)  # share of the points hidden one by one
     blocks: tuple[int, int] = (1, 6)  # rectangles in which every point is hidden
@@ -35,13 +37,17 @@ class HideConfig:
             if not 0 <= low <= high <= most:
                 raise ConfigError(f"hidden {name} must be a range within 0 to {most:g}, got ({low:g}, {high:g})")
         if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1):
-            raise ConfigError(f"hidden blocks must be a range from 0 on, and blocky a share; got {self.blocks}, {self.blocky}")
+            raise ConfigError(
+                f"hidden blocks must be a range from 0 on, and blocky a share; got {self.blocks}, {self.blocky}"
+            )
 
 
 JUDGING = HideConfig(points=(0.1, 0.1), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0)
 
 
-def choose_hidden(points: Bool[np.ndarray, "h w"], config: HideConfig, rng: np.random.Generator) -> Bool[np.ndarray, "h w"]:
+def choose_hidden(
+    points: Bool[np.ndarray, "h w"], config: HideConfig, rng: np.random.Generator
+) -> Bool[np.ndarray, "h w"]:
     """Which of the points are hidden: at least one and at most 70 % of them, if there are two or more.
 
     >>> points = np.ones((20, 30), bool)
@@ -71,14 +77,13 @@ def choose_hidden(points: Bool[np.ndarray, "h w"], config: HideConfig, rng: np.r
 
 
 def spread_evenly(rows: np.ndarray, columns: np.ndarray, size: tuple[int, ...]) -> Float[np.ndarray, "n"]:
-    """Chances of the points (sum 1) by which draws spread over the image instead of over the points: 1 / those in the same cell.
+    """Chances of the points (sum 1) by which draws spread over the image instead of over the points:
+    1 / those in the same cell.
 
     A cell would hold four points if they lay evenly.
     """
     side = 2 * np.sqrt(size[0] * size[1] / len(rows))
-    _, cell, count = np.unique(
-        (rows // side) * size[1] + columns // side, return_inverse=True, return_counts=True
-    )
+    _, cell, count = np.unique((rows // side) * size[1] + columns // side, return_inverse=True, return_counts=True)
     chance = 1 / count[cell]
     return chance / chance.sum()
 
@@ -113,10 +118,11 @@ def hide_in_batches(batches: Iterable[Batch], config: HideConfig, *, start: int,
 
 
 def distance_weights(shown: Bool[np.ndarray, "h w"], hidden: Bool[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
-    r"""Weights of the hidden points (0 elsewhere, sum 1) under which they lie as far from the next shown point as pixels do.
+    r"""Weights of the hidden points (0 elsewhere, sum 1) under which they lie as far from the next shown point as
+    pixels do.
 
-    With :math:`p_k` and :math:`h_k` the shares of all unshown pixels and of the hidden points in bin k of the distance, a hidden point
-    of bin k weighs :math:`\min(p_k / h_k, 10)`.
+    With :math:`p_k` and :math:`h_k` the shares of all unshown pixels and of the hidden points in bin k of the distance,
+    a hidden point of bin k weighs :math:`\min(p_k / h_k, 10)`.
     """
     far = np.digitize(ndimage.distance_transform_edt(~shown), BINS)
     pixels = np.bincount(far[~shown], minlength=len(BINS) + 1) / max(1, int((~shown).sum()))

@@ -17,7 +17,7 @@ from protodepth._version import made_with
 from protodepth.data.arguments import open_domain, parse_argument, without_folders
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import Domain, FrameDataset
+from protodepth.data.frame import Domain, FrameDataset, evenly
 from protodepth.data.hidden import MOST, HideConfig, hide_in_batches
 from protodepth.errors import ConfigError, DataError, DomainError
 from protodepth.losses import ObjectiveConfig
@@ -32,7 +32,6 @@ from protodepth.training.plan import LOOKS, Costs, Plan, choose_crop, step_secon
 from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
 from protodepth.training.runs import build_objective
 from protodepth.training.watch import (
-    CASES,
     Case,
     Parts,
     Say,
@@ -43,7 +42,6 @@ from protodepth.training.watch import (
     judging,
     make_cases,
     network_errors,
-    some,
 )
 from protodepth.types import BASE, Batch
 
@@ -70,6 +68,7 @@ class AdaptConfig:
     hide: HideConfig = field(default_factory=HideConfig)  # which points are hidden while learning
     weights: HiddenObjectiveConfig = field(default_factory=HiddenObjectiveConfig)
     paper: ObjectiveConfig = field(default_factory=paper_objective)
+    poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
     prototypes: PrototypeConfig | None = None  # None = the model's own
     withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
     looks: int = LOOKS  # how often the error at hidden points is looked at
@@ -84,6 +83,8 @@ class AdaptConfig:
             )
         if self.objective not in ("hidden", "paper"):
             raise ConfigError(f"objective is {self.objective!r}: choose hidden or paper")
+        if self.objective == "hidden" and self.poses == "network":
+            raise ConfigError("poses by the pose network are for --objective paper; hidden points need none")
         if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
             raise ConfigError(f"minutes and steps must be positive, got {self.minutes:g} and {self.steps}")
 
@@ -93,7 +94,8 @@ RATES = {"hidden": 2e-2, "paper": 6e-2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never shown, of frames that
+    """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never
+    shown, of frames that
     neither taught nor chose the step."""
 
     name: str
@@ -107,7 +109,9 @@ class Adaptation:
     better: float  # share of the judging frames whose error shrank
     judged: int  # how many frames judge
     chosen: tuple[float, float]  # error at the points that choose the step, at the start and of what was kept
-    interpolation: dict[str, float] = field(default_factory=dict)  # error of each way to interpolate, at the same points
+    interpolation: dict[str, float] = field(
+        default_factory=dict
+    )  # error of each way to interpolate, at the same points
     curve: tuple[tuple[int, float], ...] = ()  # (step, error) at each look
 
     @property
@@ -122,10 +126,11 @@ class Adaptation:
     def __str__(self) -> str:
         beside = ", ".join(f"{name} {error:.1f}" for name, error in self.interpolation.items())
         return (
-            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, kept step {self.best_step} "
-            f"(hidden points that choose: {self.chosen[0]:.1f} -> {self.chosen[1]:.1f} mm); error at held-out sparse points "
-            f"{self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} +- {100 * self.spread:.1f} %, smaller on "
-            f"{100 * self.better:.0f} % of {self.judged} frames): adapting {'helped' if self.helped else 'did not help'}"
+            f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, "
+            f"kept step {self.best_step} (hidden points that choose: {self.chosen[0]:.1f} -> {self.chosen[1]:.1f} mm); "
+            f"error at held-out sparse points {self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} +- "
+            f"{100 * self.spread:.1f} %, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
+            f"adapting {'helped' if self.helped else 'did not help'}"
             + (f"\ninterpolation at the same points: {beside} mm" if beside else "")
         )
 
@@ -149,8 +154,8 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
     domain = replace(data, name=name)
     if len(domain.train) == 0:
         raise DataError(
-            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: adapting needs a sequence with "
-            "motion, not single images"
+            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
+            "adapting needs a sequence with motion, not single images"
         )
     check_range(domain.train, model.backbone.depth_range)
     return domain
@@ -159,7 +164,7 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
 def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
     """Refuse data that the network cannot express, before an hour is spent on it."""
     low, high = depth_range
-    maps = (f.sparse_depth for f in readable(data, Faults(len(data)), some(len(data), 8)))
+    maps = (f.sparse_depth for f in readable(data, Faults(len(data)), evenly(len(data), 8)))
     points = [p[p > 0] for p in maps]
     every = np.concatenate(points)
     if every.size == 0:
@@ -185,36 +190,51 @@ class Task:
     choose: list[Case]
     verdict: list[Case]
     objective: str  # in words
+    source: str  # what the data is called; of a path only the last part
 
     @property
     def learn(self) -> Domain:
         return replace(self.domain, train=self.parts.learn)
 
 
-def prepare(model: ProtoDepth, data: str | Path | Domain, name: str, config: AdaptConfig, options: Mapping[str, Any]) -> Task:
+def prepare(
+    model: ProtoDepth, data: str | Path | Domain, name: str, config: AdaptConfig, options: Mapping[str, Any]
+) -> Task:
     """Open, divide, hide and look at the poses: everything before the first step."""
     domain = open_recording(model, data, name, options)
+    source = data.name if isinstance(data, Domain) else without_folders(str(data))
     hide = judging(config.withhold)
     parts = divide(domain, hide)
     halves = (0, 1) if parts.shared else (None, None)
-    cases = [make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True)]
+    choose, verdict = (make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True))
     if config.objective == "paper":
-        return Task(paper_method(model, domain, config), domain, parts, *cases, "the paper's, with every point shown")
+        return Task(
+            paper_method(model, domain, config),
+            domain,
+            parts,
+            choose,
+            verdict,
+            "the paper's, every point shown",
+            source,
+        )
     report = examine(parts.learn) if config.weights.photometric > 0 else None
+    if report is not None and config.poses == "given":
+        report = replace(report, estimated=math.inf)
     method, learn = recording_method(model, parts.learn, report, config)
     words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
-    return Task(method, domain, replace(parts, learn=learn), *cases, words)
+    return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source)
 
 
 def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
     """The paper's objective needs poses, given or from the model's pose network."""
-    posed = bool(first(domain.train).poses)
+    posed, settings = bool(first(domain.train).poses), replace(config.paper, poses=config.poses)
     if not posed and model.pose is None:
         raise ConfigError(
-            "the recording has no poses and the model no pose network: give poses.txt, a model with a pose network, or --objective hidden"
+            "the recording has no poses and the model no pose network: give poses.txt, a model with a pose network, "
+            "or --objective hidden"
         )
-    objective = build_objective(model, config.paper)
-    if posed and config.paper.poses != "network":
+    objective = build_objective(model, settings)
+    if posed and settings.poses != "network":
         objective.pose = None  # given poses are used, and the pose network stays as it is
     method = build("protodepth", model, objective, config.prototypes or model.config)
     method.seed = config.seed  # the start of the prototypes is drawn, too
@@ -224,7 +244,9 @@ def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Meth
 def recording_method(
     model: ProtoDepth, learn: FrameDataset, report: PoseReport | None, config: AdaptConfig
 ) -> tuple[Method, FrameDataset]:
-    """The method for hidden points, and the frames with the poses that were found best (without neighbours where none warp)."""
+    """The method for hidden points, and the frames with the poses that were found best (without neighbours where none
+    warp).
+    """
     trust = 0.0 if report is None else report.trust
     method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), config.prototypes or model.config)
     method.seed, method.hide = config.seed, config.hide
@@ -233,8 +255,10 @@ def recording_method(
     return method, Posed(learn) if report.use_estimated else learn
 
 
-def make_plan(model: ProtoDepth, task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
-    """Crop and steps; a few steps of a copy are timed unless all is said already.  ``used``: seconds of the budget that are gone."""
+def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
+    """Crop and steps; a few steps of a copy are timed unless all is said already.  ``used``:
+    seconds of the budget that are gone.
+    """
     size = first(task.parts.learn).sparse_depth.shape
     schedule, seconds = config.schedule, math.nan
     if schedule is None:
@@ -291,18 +315,28 @@ def adapt(
     say: Say = lambda text: None,
     **options: Any,
 ) -> Adaptation:
-    """Learn prototypes and a descriptor for ``name`` from unlabelled frames; earlier domains and the network stay as they are.
+    """Learn prototypes and a descriptor for ``name`` from unlabelled frames;
+    earlier domains and the network stay as they are.
 
-    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain; ``options`` are fields of AdaptConfig
-    (``steps=200``) or of the recording (``depth_unit="mm"``).  The step with the least error at hidden points is kept, step 0 (prototypes
-    that change nothing) among them.  Whether it helped is judged by hidden points of other frames; if it did not, a warning is logged and the
-    domain answers as the base does, unless ``force`` is set.  If learning fails or is interrupted the model is left as it was.
+    ``data`` is a recording folder, a data argument such as ``worlds:highway``, or a Domain; ``options`` are fields of
+    AdaptConfig (``steps=200``) or of the recording (``depth_unit="mm"``).  The step with the least error at hidden
+    points is kept, step 0 (prototypes that change nothing) among them.  Whether it helped is judged by hidden points of
+    other frames; if it did not, a warning is logged and the domain answers as the base does, unless ``force`` is set.
+    If learning fails or is interrupted the model is left as it was.
     """
     config, options = split_options(config, options)
-    started, pose, active = time.monotonic(), copy.deepcopy(model.pose), model.active
+    started = time.monotonic()
     task = prepare(model, data, name, config, options)
-    plan = make_plan(model, task, config, time.monotonic() - started)
+    plan = make_plan(task, config, time.monotonic() - started)
     say(str(plan))
+    return carry_out(model, task, plan, config, log=log, say=say)
+
+
+def carry_out(
+    model: ProtoDepth, task: Task, plan: Plan, config: AdaptConfig, *, log: Log = silent, say: Say = lambda text: None
+) -> Adaptation:
+    """Learn what was planned; after a failure the model is as it was."""
+    name, pose, active = task.domain.name, copy.deepcopy(model.pose), model.active
     try:
         result, bad = learn(model, task, plan, config, log, say)
     except BaseException:
@@ -313,8 +347,7 @@ def adapt(
         raise
     if model.pose is not None:
         model.pose.eval().requires_grad_(False)
-    result = replace(result, seconds=time.monotonic() - started)
-    model.history[name] = replace(record(result, task.domain, data), bad_frames=bad)
+    model.history[name] = replace(record(result, task), bad_frames=bad)
     if not result.helped:
         logger.warning("%s", result)
     return result
@@ -324,7 +357,7 @@ def learn(
     model: ProtoDepth, task: Task, plan: Plan, config: AdaptConfig, log: Log, say: Say
 ) -> tuple[Adaptation, dict[str, str]]:
     """Begin, fit, keep the best step, judge; with the frames that could not be read."""
-    method, name = task.method, task.domain.name
+    method, name, started = task.method, task.domain.name, time.monotonic()
     method.begin_domain(task.domain, lambda m, d: None)
     every = max(1, plan.steps // max(1, config.looks))
 
@@ -341,7 +374,7 @@ def learn(
         frames=len(task.parts.learn),
         steps=watch.step,
         best_step=watch.best_step,
-        seconds=progress.seconds,
+        seconds=time.monotonic() - started,
         before=float(before.mean()),
         after=float(after.mean()),
         spread=spread_of_gain(before, after),
@@ -369,13 +402,12 @@ def spread_of_gain(before: np.ndarray, after: np.ndarray) -> float:
     return float(differences.std(ddof=1) / math.sqrt(len(before)) / before.mean())
 
 
-def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> History:
+def record(result: Adaptation, task: Task) -> History:
     """What the domain's folder says of its making; of a path only the last part, since folders are shared."""
-    source = data.name if isinstance(data, Domain) else without_folders(str(data))
     return History(
-        source=source,
+        source=task.source,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=without_folders(domain.identity),
+        data=without_folders(task.domain.identity),
         frames=result.frames,
         steps=result.steps,
         kept_step=result.best_step,
@@ -388,12 +420,14 @@ def record(result: Adaptation, domain: Domain, data: str | Path | Domain) -> His
 def estimate(
     model: ProtoDepth, data: str | Path | Domain, *, name: str, config: AdaptConfig = AdaptConfig(), **options: Any
 ) -> Plan:
-    """What ``adapt`` would do and how long it would take: a few steps are timed on a copy of the model; nothing is changed."""
+    """What ``adapt`` would do and how long it would take: a few steps are timed on a copy of the model;
+    nothing is changed.
+    """
     config, options = split_options(config, options)
     started, model = time.monotonic(), copy.deepcopy(model)
     task = prepare(model, data, name, config, options)
     if config.schedule is not None:
         costs = measure(task, config.schedule, config)
-        plan = make_plan(model, task, config)
+        plan = make_plan(task, config)
         return replace(plan, seconds=total_seconds(plan.steps, costs, config.looks))
-    return make_plan(model, task, config, time.monotonic() - started)
+    return make_plan(task, config, time.monotonic() - started)

@@ -3,8 +3,8 @@ r"""What a recording teaches: hidden points, and a photometric term that does no
     loss = w_h hidden + w_z sparse + w_ph r robust photometric + w_sm smoothness
 
 ``hidden``       relative error at sparse points that the network was not shown (data/hidden.py)
-``photometric``  the smallest reconstruction error over the neighbours (Eq. 2-3), at pixels that are seen by a neighbour, that nothing hides
-                 there, and that warping explains better than standing still does
+``photometric``  the smallest reconstruction error over the neighbours (Eq. 2-3), at pixels that are seen by a
+                 neighbour, that nothing hides there, and that warping explains better than standing still does
 ``r``            from 0 to 1: how well the poses warp, measured before learning (training/poses.py)
 
 The paper's objective (losses.Objective) has no hidden points and believes every pixel.
@@ -31,15 +31,18 @@ class HiddenObjectiveConfig:
     sparse: float = 0.1  # at the points that are shown
     photometric: float = 0.1  # where the poses warp well; less where they do not
     smooth: float = 0.0
-    relative: float = 0.5  # errors are divided by depth^relative mean^(1 - relative): 1 relative, 0 in metres over the mean
+    relative: float = (
+        0.5  # errors are divided by depth^relative mean^(1 - relative): 1 relative, 0 in metres over the mean
+    )
 
 
 def point_error(depth: Depth, points: Depth, relative: float) -> Float[Tensor, ""]:
-    r"""Mean of :math:`|d - z| / (z^p \bar z^{1-p})` over the points z, :math:`\bar z` their mean in each frame; 0 without points.
+    r"""Mean of :math:`|d - z| / (z^p \bar z^{1-p})` over the points z, :math:`\bar z` their mean in each frame;
+    0 without points.
 
     >>> z = torch.tensor([[[[1.0, 3.0, 0.0]]]])
-    >>> round(float(point_error(2 * torch.ones(1, 1, 1, 3), z, 1.0)), 4), round(float(point_error(2 * torch.ones(1, 1, 1, 3), z, 0.0)), 4)
-    (0.6667, 0.5)
+    >>> [round(float(point_error(2 * torch.ones(1, 1, 1, 3), z, p)), 4) for p in (1.0, 0.0)]
+    [0.6667, 0.5]
     """
     mask = (points > 0).to(depth.dtype)
     mean = points.sum((1, 2, 3), keepdim=True) / mask.sum((1, 2, 3), keepdim=True).clamp(min=1)
@@ -69,7 +72,8 @@ def unoccluded(pixels: Float[Tensor, "b 2 h w"], z: Depth) -> Mask:
 def robust_photometric(batch: Batch, depth: Depth, weight: Mask) -> Float[Tensor, ""]:
     """Mean over believed pixels of the smallest difference to a warped neighbour; 0 if there is none.
 
-    A pixel is believed if some neighbour sees it unhidden, and if the best warped neighbour is closer to it than the best neighbour as it is.
+    A pixel is believed if some neighbour sees it unhidden, and if the best warped neighbour is closer to it than the
+    best neighbour as it is.
     """
     warped, still, seen = [], [], []
     for neighbour, pose in zip(batch.neighbours, batch.poses, strict=True):

@@ -17,7 +17,9 @@ MULTIPLE = 32  # their sides are multiples of this, as far as the frame allows
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds on this machine: of a step, of a look, and of all that is done once besides (verdict, interpolation, statistics)."""
+    """Seconds on this machine: of a step, of a look, and of all that is done once besides (verdict, interpolation,
+    statistics).
+    """
 
     step: float
     look: float
@@ -46,9 +48,12 @@ class Plan:
         time_left = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.1f} min"
         lines = [
             f"{self.steps} steps on {self.frames} frames would take about {time_left} here (early stop may shorten it)",
-            f"  frames: {self.frames} of {self.available} are learned from; hidden points of others choose the step ({self.judges[0]} cases) "
-            f"and give the verdict ({self.judges[1]})",
-            f"  size: batches of {self.schedule.batch_size} crops of {crop[0]}x{crop[1]} from frames of {self.size[0]}x{self.size[1]}",
+            f"  frames: {self.frames} of {self.available} are learned from; hidden points of others choose the step "
+            f"({self.judges[0]} cases) and give the verdict ({self.judges[1]})",
+            (
+                f"  size: batches of {self.schedule.batch_size} crops of {crop[0]}x{crop[1]} from frames of "
+                f"{self.size[0]}x{self.size[1]}"
+            ),
             f"  objective: {self.objective}",
             *(f"  {note}" for note in self.notes),
         ]
@@ -74,8 +79,8 @@ def choose_crop(size: tuple[int, int], most: tuple[int, int] = CROP) -> tuple[in
 def steps_for(seconds: float, costs: Costs, looks: int = LOOKS) -> int:
     """How many steps fit into the time beside the looks and what is done once; at least 30, at most 2000.
 
-    >>> steps_for(300, Costs(0.25, 2.0, 26.0)), steps_for(1, Costs(0.25, 2.0, 26.0)), steps_for(3000, Costs(0.1, 1.0, 9.0))
-    (1000, 30, 2000)
+    >>> [steps_for(seconds, Costs(0.25, 2.0, 26.0)) for seconds in (300, 1, 3000)]
+    [1000, 30, 2000]
     """
     room = (seconds - costs.rest - looks * costs.look) / max(costs.step, 1e-6)
     return int(min(MOST_STEPS, max(FEWEST_STEPS, math.floor(room + 1e-9))))

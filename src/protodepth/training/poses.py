@@ -1,4 +1,6 @@
-"""Are the poses of a recording to be believed?  Measured before learning: does warping by them make neighbours look alike?"""
+"""Are the poses of a recording to be believed?  Measured before learning:
+does warping by them make neighbours look alike?
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -6,19 +8,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import Frame, FrameDataset
+from protodepth.data.frame import Frame, FrameDataset, evenly
 from protodepth.data.recording.motion import warp_error
 from protodepth.data.recording.odometry import estimate_pose
-from protodepth.training.watch import some
 
 FRAMES = 12  # that are looked at
 BETTER = 0.95  # estimated poses are taken if they leave less than this share of the given ones' difference
-NOTHING, PLENTY = 0.1, 0.5  # share of the difference gone below which poses are not believed, and from which on they are wholly
+NOTHING, PLENTY = (
+    0.1,
+    0.5,
+)  # share of the difference gone below which poses are not believed, and from which on they are wholly
 
 
 @dataclass(frozen=True, slots=True)
 class PoseReport:
-    """Grey levels between neighbours at the sparse points: without motion, moved by the given poses, by estimated ones (NaN: there are none)."""
+    """Grey levels between neighbours at the sparse points:
+    without motion, moved by the given poses, by estimated ones (NaN: there are none).
+    """
 
     still: float
     given: float
@@ -41,32 +47,39 @@ class PoseReport:
     def trust(self) -> float:
         """From 0, the poses do not warp, to 1.
 
-        >>> PoseReport(20.0, 18.5, 19.0).trust, PoseReport(20.0, 4.0, 4.0).trust, PoseReport(20.0, float("nan"), 14.0).trust
-        (0.0, 1.0, 0.5)
+        >>> [PoseReport(20.0, given, 14.0).trust for given in (4.0, 13.0, float("nan"))]
+        [1.0, 0.625, 0.5]
+        >>> PoseReport(20.0, 18.5, 19.0).trust
+        0.0
         """
         return round(min(1.0, max(0.0, (self.gone - NOTHING) / (PLENTY - NOTHING))), 3)
 
     def __str__(self) -> str:
         given = "no poses are given" if math.isnan(self.given) else f"{self.given:.1f} by the given poses"
         whose = "estimated from the sparse depth" if self.use_estimated else "as given"
-        role = f"the photometric term counts {self.trust:.2f} of its weight" if self.trust else "they do not warp: no photometric term"
+        role = (
+            f"the photometric term counts {self.trust:.2f} of its weight"
+            if self.trust
+            else "they do not warp: no photometric term"
+        )
         return (
-            f"neighbours differ by {self.still:.1f} grey levels without motion, {given}, {self.estimated:.1f} by poses estimated from the "
-            f"sparse depth; poses {whose}: {role}"
+            f"neighbours differ by {self.still:.1f} grey levels without motion, {given}, "
+            f"{self.estimated:.1f} by poses estimated from the sparse depth; poses {whose}: {role}"
         )
 
 
 def examine(data: FrameDataset, frames: int = FRAMES) -> PoseReport:
     """Medians over pairs of neighbours spread over the data."""
     rows: list[tuple[float, float, float]] = []
-    for frame in readable(data, Faults(len(data)), some(len(data), frames)):
+    for frame in readable(data, Faults(len(data)), evenly(len(data), frames)):
         poses = frame.poses or (None,) * len(frame.neighbours)
         for neighbour, given in zip(frame.neighbours, poses, strict=True):
             estimated = estimate_pose(frame.image, neighbour, frame.sparse_depth, frame.intrinsics, given)
             readings = (np.eye(4), given, estimated)
             rows.append(tuple(_grey_levels(frame, neighbour, g) for g in readings))  # type: ignore[arg-type]
-    still, given, estimated = (_median(column) for column in zip(*rows, strict=True)) if rows else (0.0, math.nan, math.nan)
-    return PoseReport(still, given, estimated)
+    if not rows:
+        return PoseReport(0.0, math.nan, math.nan)
+    return PoseReport(*(_median(column) for column in zip(*rows, strict=True)))
 
 
 def _grey_levels(frame: Frame, neighbour: np.ndarray, pose: np.ndarray | None) -> float:
@@ -96,7 +109,8 @@ class Posed:
             starts = frame.poses or (None,) * len(frame.neighbours)
             pairs = zip(frame.neighbours, starts, strict=True)
             self.found[index] = tuple(
-                estimate_pose(frame.image, n, frame.sparse_depth, frame.intrinsics, s).astype(np.float32) for n, s in pairs
+                estimate_pose(frame.image, n, frame.sparse_depth, frame.intrinsics, s).astype(np.float32)
+                for n, s in pairs
             )
         return replace(frame, poses=self.found[index])
 

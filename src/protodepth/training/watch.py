@@ -1,7 +1,7 @@
 """What judges while a domain is learned: frames kept back, points hidden from the network, and which step is kept.
 
-Three parts of a recording never meet: the frames that are learned from, those whose hidden points choose the step, and those whose
-hidden points give the verdict.
+Three parts of a recording never meet: the frames that are learned from, those whose hidden points choose the step, and
+those whose hidden points give the verdict.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protodepth.data.batches import collate
+from protodepth.data.batches import collate, groups
 from protodepth.data.entries import frame_seed
 from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import Domain, Frame, FrameDataset, Subset
+from protodepth.data.frame import Domain, Frame, FrameDataset, Subset, evenly
 from protodepth.data.hidden import HideConfig, choose_hidden, distance_weights
 from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
@@ -23,7 +23,9 @@ from protodepth.methods.statistics import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.training.fit import StopTraining
 
-CASES = 24  # frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
+# frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
+CASES = 24
+TOGETHER = 4  # cases that are completed at once
 LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one a window judges
 
 
@@ -46,7 +48,9 @@ class Case:
 
 
 def hide(frame: Frame, config: HideConfig, *, draw: int = 0) -> tuple[Frame, np.ndarray]:
-    """The frame without a seeded part of its points, and those points (h w, 0 elsewhere); the same whenever it is called."""
+    """The frame without a seeded part of its points, and those points (h w, 0 elsewhere);
+    the same whenever it is called.
+    """
     rng = np.random.default_rng(frame_seed(draw, frame.name))
     mask = choose_hidden(frame.sparse_depth > 0, config, rng)
     hidden = np.where(mask, frame.sparse_depth, np.float32(0))
@@ -89,7 +93,8 @@ class Thinned:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Frames to learn from, frames whose hidden points choose the step, and frames whose hidden points give the verdict.
+    """Frames to learn from, frames whose hidden points choose the step,
+    and frames whose hidden points give the verdict.
 
     ``shared``: all three are the same frames, and their points are divided instead.
     """
@@ -101,14 +106,17 @@ class Parts:
 
 
 def divide(domain: Domain, config: HideConfig) -> Parts:
-    """Val frames give the verdict; the last part of the training block, after a gap, chooses.  The test block is not touched.
+    """Val frames give the verdict; the last part of the training block, after a gap, chooses.
+    The test block is not touched.
 
-    Data whose val frames are scenes of their own (they have neighbours) is learned from whole; its val frames take turns.
+    Data whose val frames are scenes of their own (they have neighbours) is learned from whole;
+    its val frames take turns.
     """
     train, val = domain.train, domain.val
-    if len(val) == 0 or len(train) < 10 or share_frames(train, val):
+    scenes = len(val) > 1 and bool(first(val).neighbours)
+    if len(val) == 0 or (len(train) < 10 and not scenes) or share_frames(train, val):
         return Parts(Thinned(train, config), train, train, shared=True)
-    if first(val).neighbours and len(val) > 1:
+    if scenes:
         return Parts(train, Subset(val, tuple(range(0, len(val), 2))), Subset(val, tuple(range(1, len(val), 2))))
     count = len(train)
     last, gap = max(2, round(0.15 * count)), max(1, round(0.02 * count))
@@ -120,19 +128,15 @@ def first(data: FrameDataset) -> Frame:
     return next(readable(data, Faults(len(data))))
 
 
-def some(count: int, most: int) -> list[int]:
-    """At most so many numbers spread evenly over a range."""
-    return [i * count // min(count, most) for i in range(min(count, most))]
-
-
-def make_cases(data: FrameDataset, config: HideConfig, *, count: int = CASES, half: int | None = None) -> list[Case]:
+def make_cases(data: FrameDataset, config: HideConfig, *, count: int | None = None, half: int | None = None) -> list[Case]:
     """So many cases: frames spread over the data or, if there are fewer, several draws of each.
 
     ``half`` 0 or 1: of the points that ``hide`` takes out of the frames for good, this half judges.
     """
     cases: list[Case] = []
+    count = CASES if count is None else count
     draws = 1 if half is not None else -(-count // max(1, min(count, len(data))))
-    for frame in readable(data, Faults(len(data)), some(len(data), count)):
+    for frame in readable(data, Faults(len(data)), evenly(len(data), count)):
         for draw in range(draws):
             rng = np.random.default_rng(frame_seed(draw, f"window {frame.name}"))
             whole = half is not None or frame.sparse_depth.size <= LARGEST[0] * LARGEST[1]
@@ -158,9 +162,12 @@ def _case(shown: Frame, hidden: np.ndarray, half: int | None, rng: np.random.Gen
 
 def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
     """Error in mm of each case, by a domain of the model."""
-    return np.array(
-        [c.error(model.predict_batch(collate([c.frame]), domain).depth[0, 0].cpu().numpy()) for c in cases]
-    )
+    depths = [
+        depth.cpu().numpy()
+        for frames in groups((c.frame for c in cases), TOGETHER)
+        for depth in model.predict_batch(collate(frames), domain).depth[:, 0]
+    ]
+    return np.array([case.error(depth) for case, depth in zip(cases, depths, strict=True)])
 
 
 def interpolation_errors(cases: list[Case]) -> dict[str, float]:
@@ -179,14 +186,29 @@ Say = Callable[[str], None]
 class Watch:
     """Looks at the error at hidden points while a domain is learned, and keeps the prototypes that were best.
 
-    Step 0 takes part: prototypes that change nothing (A = 1, P = 0), with which the network is the base's.  The descriptor is not kept
-    back: its loss does not depend on the prototypes (Eq. 9), so its last value is the one to use.
+    Step 0 takes part: prototypes that change nothing (A = 1, P = 0), with which the network is the base's.  The
+    descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9),
+    so its last value is the one to use.
     """
 
     def __init__(
-        self, method: Method, name: str, judge: Callable[[], float], *, every: int, patience: int, say: Say = lambda text: None
+        self,
+        method: Method,
+        name: str,
+        judge: Callable[[], float],
+        *,
+        every: int,
+        patience: int,
+        say: Say = lambda text: None,
     ) -> None:
-        self.method, self.name, self.judge, self.every, self.patience, self.say = method, name, judge, every, patience, say
+        self.method, self.name, self.judge, self.every, self.patience, self.say = (
+            method,
+            name,
+            judge,
+            every,
+            patience,
+            say,
+        )
         self.step, self.best_step, self.since = 0, 0, 0
         learned = self.state()
         self.kept = neutral(learned)
@@ -225,8 +247,9 @@ class Watch:
 def neutral(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Prototypes under which every latent stays as it is: A = 1, P = 0.
 
-    >>> {k: v.tolist() for k, v in neutral({"s.A": torch.tensor([3.0]), "s.P": torch.tensor([2.0]), "s.W": torch.tensor([4.0])}).items()}
-    {'s.A': [1.0], 's.P': [0.0], 's.W': [4.0]}
+    >>> three = torch.tensor([3.0])
+    >>> {key: float(value) for key, value in neutral({"s.A": three, "s.P": three, "s.W": three}).items()}
+    {'s.A': 1.0, 's.P': 0.0, 's.W': 3.0}
     """
     plain = {"A": torch.ones_like, "P": torch.zeros_like}
     return {key: plain.get(key.rsplit(".", 1)[-1], torch.clone)(value) for key, value in state.items()}

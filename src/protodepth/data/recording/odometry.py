@@ -1,4 +1,5 @@
-r"""Camera motion from sparse depth: the six numbers of a rigid motion under which the points of one image look like another image.
+r"""Camera motion from sparse depth: the six numbers of a rigid motion under which the points of one image look like
+another image.
 
 Direct alignment.  For points X_i with grey value I_t(x_i), the motion g and a change of brightness b minimise
 
@@ -33,9 +34,15 @@ def rigid(step: Float[np.ndarray, "6"]) -> Float[np.ndarray, "4 4"]:
 
 
 def estimate_pose(
-    image: np.ndarray, neighbour: np.ndarray, depth: Float[np.ndarray, "h w"], K: np.ndarray, start: np.ndarray | None = None
+    image: np.ndarray,
+    neighbour: np.ndarray,
+    depth: Float[np.ndarray, "h w"],
+    K: np.ndarray,
+    start: np.ndarray | None = None,
 ) -> Float[np.ndarray, "4 4"]:
-    """The motion g from the image's camera to the neighbour's, from ``start`` (or from rest); ``start`` itself if too few points are seen."""
+    """The motion g from the image's camera to the neighbour's, from ``start`` (or from rest);
+    ``start`` itself if too few points are seen.
+    """
     factor = max(1, round(image.shape[1] / WIDTH))
     pictures = [_reduced(grey(i, 0.0), factor) for i in (image, neighbour)]
     points, places, calibration = _points(depth, K, factor)
