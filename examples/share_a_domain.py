@@ -15,8 +15,6 @@ import protodepth
 from protodepth.backbones.lite import Lite
 from protodepth.data.worlds.worlds import WORLDS, render, world
 from protodepth.storage.folders import bundled
-from protodepth.training.adapt import AdaptConfig
-from protodepth.training.fit import Schedule
 
 RECEIVER = """
 import sys, hashlib, torch, protodepth
@@ -40,8 +38,7 @@ def main() -> None:
         model.save_pretrained(base)  # what the receiver has already
 
         data = world("warehouse", train=8, val=4, test=1, cache=False)
-        config = AdaptConfig(schedule=Schedule(steps=10, rate=3e-2))
-        print(protodepth.adapt(model, data, name="warehouse", config=config))
+        print(protodepth.adapt(model, data, name="warehouse", steps=10))
         model.save_domain("warehouse", parcel)
         print(f"parcel: {sum(p.stat().st_size for p in parcel.iterdir()) / 1000:.0f} kB")
 

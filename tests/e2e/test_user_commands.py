@@ -169,7 +169,9 @@ def test_a_changed_byte_in_the_model_is_refused(here: Path, capsys):
 
 def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, capsys):
     assert call("adapt --model m --data rec --name den --out m2 --dry-run") == 0
-    assert "500 steps on" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "steps on" in said
+    assert "would take about" in said
     assert not (here / "m2").exists()
     assert call("adapt --model m --data rec --name den --out m2 --steps 20 --force") == 0
     assert "error at held-out sparse points" in capsys.readouterr().out

@@ -289,7 +289,7 @@ def measure(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
     def run(short: Schedule, each: Any) -> object:
         return fit(method, task.learn, short, seed=config.seed, each_step=each)
 
-    step = step_seconds(run, schedule)
+    step = step_seconds(run, schedule, min(5, max(2, config.steps or 5)))
     case = task.verdict[:1]
     network = timed(lambda: network_errors(method.model, case, BASE))
     look = len(task.choose) * network

@@ -14,10 +14,8 @@ from protodepth.data.recording.odometry import estimate_pose
 
 FRAMES = 12  # that are looked at
 BETTER = 0.95  # estimated poses are taken if they leave less than this share of the given ones' difference
-NOTHING, PLENTY = (
-    0.1,
-    0.5,
-)  # share of the difference gone below which poses are not believed, and from which on they are wholly
+# Share of the difference gone below which poses are not believed, and from which on they are wholly.
+NOTHING, PLENTY = 0.15, 0.55
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class PoseReport:
         """From 0, the poses do not warp, to 1.
 
         >>> [PoseReport(20.0, given, 14.0).trust for given in (4.0, 13.0, float("nan"))]
-        [1.0, 0.625, 0.5]
+        [1.0, 0.5, 0.375]
         >>> PoseReport(20.0, 18.5, 19.0).trust
         0.0
         """
@@ -69,23 +67,33 @@ class PoseReport:
 
 
 def examine(data: FrameDataset, frames: int = FRAMES) -> PoseReport:
-    """Medians over pairs of neighbours spread over the data."""
+    """Medians over pairs of neighbours spread over the data; half of the points estimate, the other half judges."""
     rows: list[tuple[float, float, float]] = []
     for frame in readable(data, Faults(len(data)), evenly(len(data), frames)):
-        poses = frame.poses or (None,) * len(frame.neighbours)
-        for neighbour, given in zip(frame.neighbours, poses, strict=True):
-            estimated = estimate_pose(frame.image, neighbour, frame.sparse_depth, frame.intrinsics, given)
+        half = np.random.default_rng(0).random(frame.sparse_depth.shape) < 0.5
+        fitted, judged = np.where(half, frame.sparse_depth, 0), np.where(half, 0, frame.sparse_depth)
+        for neighbour, given in zip(frame.neighbours, frame.poses or (None,) * len(frame.neighbours), strict=True):
+            estimated = estimate_pose(frame.image, neighbour, fitted, frame.intrinsics, given)
             readings = (np.eye(4), given, estimated)
-            rows.append(tuple(_grey_levels(frame, neighbour, g) for g in readings))  # type: ignore[arg-type]
+            still, *moved = (grey_levels(frame, neighbour, judged, g) for g in readings)
+            rows.append((still, moved[0], moved[1]))
     if not rows:
         return PoseReport(0.0, math.nan, math.nan)
     return PoseReport(*(_median(column) for column in zip(*rows, strict=True)))
 
 
-def _grey_levels(frame: Frame, neighbour: np.ndarray, pose: np.ndarray | None) -> float:
+def grey_levels(frame: Frame, neighbour: np.ndarray, points: np.ndarray, pose: np.ndarray | None) -> float:
+    """Mean difference at the points; a pose that moves half of them out of view explains nothing, whatever is left."""
     if pose is None:
         return math.nan
-    return 255 * warp_error(frame.image, neighbour, frame.sparse_depth, pose, frame.intrinsics)
+    K = np.asarray(frame.intrinsics, np.float64)
+    y, x = np.nonzero(points)
+    moved = pose[:3, :3] @ (np.linalg.inv(K) @ np.stack([x, y, np.ones(len(x))]) * points[y, x]) + pose[:3, 3:]
+    u, v, w = K @ moved
+    inside = (w > 1e-3) & (u >= 0) & (u <= (points.shape[1] - 1) * w) & (v >= 0) & (v <= (points.shape[0] - 1) * w)
+    if len(x) == 0 or inside.mean() < 0.5:
+        return 255.0
+    return 255 * warp_error(frame.image, neighbour, points, pose, frame.intrinsics)
 
 
 def _median(values: tuple[float, ...]) -> float:

@@ -128,7 +128,9 @@ def first(data: FrameDataset) -> Frame:
     return next(readable(data, Faults(len(data))))
 
 
-def make_cases(data: FrameDataset, config: HideConfig, *, count: int | None = None, half: int | None = None) -> list[Case]:
+def make_cases(
+    data: FrameDataset, config: HideConfig, *, count: int | None = None, half: int | None = None
+) -> list[Case]:
     """So many cases: frames spread over the data or, if there are fewer, several draws of each.
 
     ``half`` 0 or 1: of the points that ``hide`` takes out of the frames for good, this half judges.
