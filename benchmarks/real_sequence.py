@@ -1,15 +1,15 @@
-"""A real check: from a base that has only seen a drawn world to three recordings of three sensors, one after the other.
+"""A real check: from a base that has only seen drawn scenes to three recordings of three sensors, one after the other.
 
-    python benchmarks/real_sequence.py FOLDER --out runs/real [--model MODEL --world worlds:street] [--methods finetune
-    protodepth]
+    python benchmarks/real_sequence.py FOLDER --out runs/real [--split test] [--methods finetune protodepth]
 
 FOLDER holds ``sevenscenes`` (Kinect), ``hololens`` and ``kitti_raw`` (Velodyne), each with image/, depth/,
 intrinsics.txt and poses.  Each recording is split into blocks of time with gaps; indoors the input is sampled at
-corners and the rest of the depth map is ground truth, of KITTI's sweep a fifth of the points is held out.  The table is
-that of the bench; interpolation on the same frames stands below it.  Methods that are finished are not repeated;
-an interrupted one goes on.
+corners and the rest of the depth map is ground truth, of KITTI's sweep a fifth of the points is held out.  All methods
+learn alike: a random part of the sparse points is hidden from the network, and the error at all of them is the loss
+(``--objective paper``: Eq. 1, every point shown).  The table has forgetting and the error on each recording at the end,
+interpolation of the same points beside it.  Methods that are finished are not repeated; an interrupted one goes on.
 
-The network must cover rooms and streets: the bundled base worlds-tiny-mixed has the range 0.1 to 100 m.
+``--split val`` (the default) is for choosing anything, ``--split test`` for the table alone.
 """
 
 import argparse
@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from protodepth import config
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.frame import Domain
+from protodepth.data.frame import Domain, FrameDataset, Subset, evenly
 from protodepth.data.interpolation import completions
 from protodepth.data.recording.open import Recording
 from protodepth.errors import ConfigError, ProtoDepthError
@@ -32,8 +33,10 @@ from protodepth.experiments.trainings import plain_prediction
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
-from protodepth.report.results import about_run, merge, results_document
+from protodepth.prototypes import PrototypeConfig
+from protodepth.report.results import about_run, merge, plain, results_document, row_key, row_name
 from protodepth.report.run import write_run
+from protodepth.report.tables import Column, Line, Table, Value, markdown
 from protodepth.storage import files
 from protodepth.storage.folders import bundled, resolve
 from protodepth.training import recipes
@@ -62,8 +65,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the three recordings are")
     parser.add_argument("--out", type=Path, default=Path("runs/real"))
-    parser.add_argument("--model", default="worlds-tiny-mixed", help="the base: a bundled name or a model folder")
-    parser.add_argument("--world", default="worlds:street", help="what the base has learned")
+    parser.add_argument("--model", default="any-sensor", help="the base: a bundled name or a model folder")
+    parser.add_argument("--world", default="worlds:any?train=64&val=8&test=16", help="what the base has learned")
+    parser.add_argument("--objective", choices=("hidden", "paper"), default="hidden", help="what all methods learn by")
+    parser.add_argument("--split", choices=("val", "test"), default="val", help="the blocks that judge")
+    parser.add_argument("--rate", type=float, default=3e-4, help="learning rate of methods that change the network")
+    parser.add_argument("--prototype-rate", type=float, default=2e-2, help="learning rate of prototypes")
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--steps", type=int, default=300, help="training steps on each recording")
     parser.add_argument("--crop", type=int, nargs=2, default=(128, 192), help="rows and columns of a training crop")
@@ -73,12 +80,10 @@ def arguments() -> argparse.Namespace:
 
 
 def few(domain: Domain, most: int) -> Domain:
-    """The same domain with at most so many test frames (they are large, and neighbours are alike)."""
-    from protodepth.data.frame import Subset
+    """The same domain with at most so many frames that judge (they are large, and neighbours are alike)."""
 
-    def thinned(data: Any) -> Any:
-        chosen = sorted({int(i) for i in np.linspace(0, len(data) - 1, min(most, len(data)))})
-        return Subset(data, tuple(chosen))
+    def thinned(data: FrameDataset) -> Subset:
+        return Subset(data, tuple(evenly(len(data), most)))
 
     return dataclasses.replace(domain, val=thinned(domain.val), test=thinned(domain.test))
 
@@ -91,25 +96,32 @@ def open_all(folder: Path, world: str, most: int) -> list[Domain]:
     return [few(domain, most) for domain in (open_domain(world), *real)]
 
 
-def recipe_for(options: argparse.Namespace) -> SequenceRecipe:
-    base = recipes.mixed()
+def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> SequenceRecipe:
+    """One budget and one objective for all methods."""
+    base, hidden = recipes.mixed(), options.objective == "hidden"
     rows, columns = options.crop
-    schedule = Schedule(
-        steps=options.steps, batch_size=2, rate=1e-3, augment=AugmentConfig(flip_horizontal=True, crop=(rows, columns))
+    augment = AugmentConfig(
+        flip_horizontal=True, crop=(rows, columns), remove_points=(0.3, 0.7) if hidden else (0.0, 0.0)
     )
+    objective = base.objective
+    if hidden:  # the network returns the points it is shown, so the error at all points is that of the hidden ones
+        objective = dataclasses.replace(objective, color=0.0, structure=0.0, smooth=0.0, sparse=1.0)
     return dataclasses.replace(
         base,
         name="real",
         start=options.model,
         domains=(options.world, *RECORDINGS),
-        schedule=schedule,
+        objective=objective,
+        prototypes=prototypes,
+        schedule=Schedule(steps=options.steps, batch_size=2, rate=options.rate, augment=augment),
+        rates={"protodepth": options.prototype_rate},
         settings={**base.settings, "ewc": {"samples": 64}},
         seed=options.seed,
     )
 
 
-def floor(domains: list[Domain]) -> dict[str, dict[str, dict[str, float]]]:
-    """Interpolation on the same test frames."""
+def floor(domains: list[Domain], split: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Interpolation on the same frames."""
 
     def predictor(name: str) -> Any:
         complete = completions.get(name)
@@ -120,15 +132,48 @@ def floor(domains: list[Domain]) -> dict[str, dict[str, dict[str, float]]]:
         )
 
     return {
-        name: {d.name: evaluate(predictor(name), d.test, d.rules).mean for d in domains} for name in completions.names()
+        name: {d.name: evaluate(predictor(name), d.split(split), d.rules).mean for d in domains}
+        for name in completions.names()
     }
+
+
+def beside(document: dict[str, Any]) -> Table:
+    """Forgetting, and the error on each domain at the end, of every method and of interpolation."""
+    domains, lines = document["domains"], []
+    best = {d: min(errors[d]["mae"] for errors in document["floor"].values()) for d in domains}
+    for name, errors in document["floor"].items():
+        cells = [Value(errors[d]["mae"]) for d in domains]
+        lines.append(Line((f"{name} interpolation",), (Value(0.0), *cells, ratio(cells[1:], domains[1:], best))))
+    for row in document["rows"]:
+        matrix = document["matrix"][row_key(row)][row["setting"]]["mae"]
+        cells = [Value(v) for v in matrix[-1]]
+        forgotten = Value(100 * row["forgetting"]["mae"])
+        lines.append(Line((row_name(row),), (forgotten, *cells, ratio(cells[1:], domains[1:], best))))
+    columns = (
+        Column("Forgetting", "", "%", 3, ranked=False),
+        *(Column(d, "MAE at the end", "mm", 1) for d in domains),
+        Column("of the best interpolation", "recordings, mean", "", 3),
+    )
+    return Table(
+        name="real",
+        title="At the end of the sequence",
+        heads=("Method",),
+        columns=columns,
+        lines=tuple(lines),
+        note="Forgetting 0.000: the errors on earlier domains are those of the day they were learned, bit for bit.",
+    )
+
+
+def ratio(cells: list[Value], domains: list[str], best: dict[str, float]) -> Value:
+    """Mean over the recordings of the error over the best interpolation's."""
+    return Value(float(np.mean([(c.mean or np.nan) / best[d] for c, d in zip(cells, domains, strict=True)])))
 
 
 def main() -> None:
     options = arguments()
     if not Path(options.model).is_dir() and options.model not in bundled():
         raise ConfigError(f"no model {options.model!r}: give a bundled name ({', '.join(bundled())}) or a model folder")
-    reporter, recipe = Reporter(), recipe_for(options)
+    reporter = Reporter()
     domains = open_all(options.folder, options.world, options.test_frames)
     for domain in domains:
         reporter.line(
@@ -137,21 +182,37 @@ def main() -> None:
     model = ProtoDepth.from_pretrained(resolve(options.model))
     if domains[0].name not in model.domains:
         describe(model, domains[0].name, domains[0].train, domains[0].val)
-    documents = {name: learn(name, recipe, model, domains, options.out, reporter) for name in options.methods}
-    document = merge(documents)
-    document["floor"] = floor(domains)
+    recipe = recipe_for(options, model.config)
+    claim_settings(options.out, recipe, {"split": options.split, "model": model.fingerprint()})
+    learned = (learn(name, recipe, model, domains, options, reporter) for name in options.methods)
+    document = merge(dict(zip(options.methods, learned, strict=True)))
+    document["floor"] = floor(domains, options.split)
     write_run(options.out, document, title="Real recordings, one after the other")
+    text = markdown(beside(document))
+    files.write_bytes(options.out / "table.md", text.encode())
     print_table(document)
-    for name, errors in document["floor"].items():
-        print(f"{name:<14}" + "  ".join(f"{d} {e['mae']:.1f} mm" for d, e in errors.items()))
-    print(f"wrote {options.out / 'report.html'} and {options.out / 'results.json'}")
+    print(text)
+    print(f"wrote table.md, report.html and results.json into {options.out}")
+
+
+def claim_settings(out: Path, recipe: SequenceRecipe, more: dict[str, str]) -> None:
+    """One folder holds one configuration: finished methods are not repeated."""
+    place, wanted = out / "recipe.json", plain({**config.to_dict(recipe), **more})
+    if place.exists() and files.read_json(place) != wanted:
+        raise ConfigError(f"{out} holds a sequence with other settings: give another --out, or the same settings")
+    files.write_json(place, wanted)
 
 
 def learn(
-    name: str, recipe: SequenceRecipe, model: ProtoDepth, domains: list[Domain], out: Path, reporter: Reporter
+    name: str,
+    recipe: SequenceRecipe,
+    model: ProtoDepth,
+    domains: list[Domain],
+    options: argparse.Namespace,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     """One method on the sequence, or its stored result."""
-    place = out / "methods" / f"{name}.json"
+    out, place = options.out, options.out / "methods" / f"{name}.json"
     if place.exists():
         reporter.line(f"{name} is finished: {place}")
         return files.read_json(place)
@@ -164,7 +225,14 @@ def learn(
             advance(done[0])
 
         result, _ = learn_sequence(
-            name, recipe, model, domains, folder=out / "state" / name, log=each, report=reporter.line
+            name,
+            recipe,
+            model,
+            domains,
+            folder=out / "state" / name,
+            log=each,
+            report=reporter.line,
+            split=options.split,
         )
     about = about_run(command_line(), recipe.seed, model=recipe.start)
     document = results_document([result], seconds=time.monotonic() - started, about=about)

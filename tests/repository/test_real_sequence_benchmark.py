@@ -1,0 +1,61 @@
+"""benchmarks/real_sequence.py on drawn recordings that stand in for the three real ones."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.documents import load_benchmark
+from protodepth.data.example import write_example
+from protodepth.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("real")
+    for name, world in (("sevenscenes", "room"), ("hololens", "warehouse"), ("kitti_raw", "street_dusk")):
+        write_example(place / name, world, frames=30, size=(48, 64))
+        kept = "sparse" if name == "kitti_raw" else "ground_truth"
+        (place / name / kept).rename(place / name / "depth")
+        other = {"sparse", "ground_truth"} - {kept}
+        (place / name / other.pop()).rename(place / name / "unused")
+    (place / "kitti_raw" / "poses.txt").rename(place / "kitti_raw" / "poses_estimated.txt")
+    return place
+
+
+def test_the_table_has_forgetting_and_interpolation_beside_every_method(
+    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load_benchmark("real_sequence")
+    words = ["real_sequence.py", str(recordings), "--out", str(tmp_path / "out"), "--model", "worlds-tiny-mixed"]
+    words += ["--world", "worlds:street?size=48x64&train=4&val=2&test=2", "--methods", "pretrained", "finetune"]
+    words += ["protodepth", "--steps", "2", "--crop", "32", "48", "--test-frames", "2"]
+    monkeypatch.setattr(sys, "argv", words)
+    script.main()
+    table = (tmp_path / "out" / "table.md").read_text()
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in table.splitlines() if " | " in line}
+    for name in ("linear interpolation", "nearest interpolation", "Pretrained", "Finetuned", "ProtoDepth-A"):
+        assert len(rows[name]) == 6
+    assert rows["ProtoDepth"][0] == "0.000"
+    assert float(rows["Finetuned"][0]) != 0
+    assert "ProtoDepth" in capsys.readouterr().out
+    document = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert document["domains"] == ["street", "sevenscenes", "hololens", "kitti_raw"]
+
+    monkeypatch.setattr(script, "learn_sequence", None)  # nothing is learned twice
+    script.main()
+    monkeypatch.setattr(sys, "argv", [*words, "--split", "test"])
+    with pytest.raises(ConfigError, match="other settings"):
+        script.main()
+
+
+def test_points_are_hidden_from_all_methods_alike_unless_the_paper_s_objective_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = load_benchmark("real_sequence")
+    for kind, hidden in (("hidden", True), ("paper", False)):
+        monkeypatch.setattr(sys, "argv", ["real_sequence.py", "folder", "--objective", kind])
+        recipe = script.recipe_for(script.arguments(), script.PrototypeConfig())
+        assert (recipe.schedule.augment.remove_points[0] > 0) == hidden
+        assert (recipe.objective.color == 0) == hidden
