@@ -104,7 +104,7 @@ def pull_push(total: Float[Tensor, "b m h w"], pull: Tensor, push: Tensor, fallo
     return spread
 
 
-class Fit(NamedTuple):
+class LocalFit(NamedTuple):
     """Weighted means and variances of the points' places around each cell, ready for a linear fit of any value."""
 
     weight: Tensor
@@ -122,14 +122,14 @@ class Fit(NamedTuple):
         return mean - (slopes * self.place).sum(1, keepdim=True), slopes
 
 
-def places(u: Float[Tensor, "b m h w"], ridge: float) -> Fit:
+def places(u: Float[Tensor, "b m h w"], ridge: float) -> LocalFit:
     weight = u[:, :1].clamp(min=1e-30)
     x, y, xx, xy, yy = (u[:, 1:6] / weight).chunk(5, 1)
     vx, vy, c = (xx - x * x).clamp(min=0), (yy - y * y).clamp(min=0), xy - x * y
     extra = ridge * (vx + vy) + LEAST_VARIANCE
     a, b = vx + extra, vy + extra
     determinant = a * b - c * c
-    return Fit(weight, torch.cat([x, y], 1), vx + vy, (b / determinant, -c / determinant, a / determinant))
+    return LocalFit(weight, torch.cat([x, y], 1), vx + vy, (b / determinant, -c / determinant, a / determinant))
 
 
 def local_planes(
@@ -212,7 +212,7 @@ def active(x: Tensor) -> Tensor:
     return F.leaky_relu(x, 0.1)
 
 
-class Stage(nn.Module):
+class ScaleFreeStage(nn.Module):
     """Half the size and a second look; the latent stays linear, so that its average has a direction."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -224,7 +224,7 @@ class Stage(nn.Module):
         return x + self.mix(active(x))
 
 
-class Merge(nn.Module):
+class SkipMerge(nn.Module):
     """The coarser decoder features at the skips' size, mixed with them."""
 
     def __init__(self, inputs: int, skips: int, outputs: int) -> None:
@@ -273,11 +273,11 @@ class ScaleFree(Backbone):
         self.image_widths, self.depth_widths = tuple(image_widths), tuple(depth_widths)
         self.decoder_widths = tuple(decoder_widths)
         i, d = self.image_widths, self.depth_widths
-        self.image_stages = nn.ModuleList([conv(12, i[0]), *(Stage(a, b) for a, b in pairwise(i))])
+        self.image_stages = nn.ModuleList([conv(12, i[0]), *(ScaleFreeStage(a, b) for a, b in pairwise(i))])
         entry = conv(FEATURES + i[0], d[0])
-        self.depth_stages = nn.ModuleList([entry, *(Stage(d[n] + i[n], d[n + 1]) for n in range(4))])
+        self.depth_stages = nn.ModuleList([entry, *(ScaleFreeStage(d[n] + i[n], d[n + 1]) for n in range(4))])
         widths = (*self.decoder_widths, i[4] + d[4])
-        self.merges = nn.ModuleList([Merge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
+        self.merges = nn.ModuleList([SkipMerge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
         self.head = nn.Conv2d(widths[0], 4 + 1 + 9 * len(DILATIONS) + 36 + 4, 1)
         self._start_as_scaffold()
         pull, push = pyramid()

@@ -28,7 +28,7 @@ class Experiment:
     about: str
     sequences: tuple[str, ...]
     backbones: tuple[str, ...]
-    cells: "Plan"
+    cells: "PlanCells"
     show: "Show"
 
     def networks(self, options: Options) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class Experiment:
 
 
 Finished = Sequence[tuple[Cell, dict[str, Any]]]
-Plan = Callable[[Experiment, Planner], list[Cell]]
+PlanCells = Callable[[Experiment, Planner], list[Cell]]
 Show = Callable[[Experiment, Finished, Store, bool], dict[str, Any]]
 
 

@@ -29,7 +29,7 @@ from protodepth.metrics import counts
 from protodepth.model import ProtoDepth
 from protodepth.types import BASE, Float, Prediction
 
-Predict = Callable[[Frame], Prediction]  # the frame's image, points and intrinsics in, depth out
+PredictFrame = Callable[[Frame], Prediction]  # the frame's image, points and intrinsics in, depth out
 REGIONS = ("edges", "smooth", "far", "holes")
 ERRORS = ("mae", "rmse", *REGIONS)
 EVERYTHING = EvalRules(min_depth=0.0, max_depth=float("inf"))
@@ -37,7 +37,7 @@ JUMP, NEAR, EMPTY = 0.1, 0.01, 0.05  # share of the depth; of the height; of the
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class PointPattern:
     """Which of a frame's depths are shown.  ``fits``: to depth that is dense, to one sweep of a scanner, or to any."""
 
     name: str
@@ -47,24 +47,24 @@ class Pattern:
 
 
 # fmt: off
-PATTERNS: dict[str, Pattern] = {p.name: p for p in (
-    Pattern("500", "uniform:500", "any", "500 random points"),
-    Pattern("1500", "uniform:1500", "any", "1500 random points"),
-    Pattern("5%", "uniform:5%", "dense", "5 % of the known pixels"),
-    Pattern("corners", "harris:500", "dense", "the 500 strongest corners"),
-    Pattern("lidar", "uniform:70%", "sweep", "a sweep of a scanner, 30 % withheld"),
-    Pattern("holes", "holes", "dense", "a dense map with holes"),
-    Pattern("100", "uniform:100", "any", "100 random points"),
-    Pattern("clustered", "clustered:500", "dense", "500 points crowded on strong edges, empty regions"),
-    Pattern("tof", "tof:32", "dense", "a grid of 32 zones across"),
-    Pattern("tenth", "uniform:10%", "sweep", "one tenth of a sweep"),
+PATTERNS: dict[str, PointPattern] = {p.name: p for p in (
+    PointPattern("500", "uniform:500", "any", "500 random points"),
+    PointPattern("1500", "uniform:1500", "any", "1500 random points"),
+    PointPattern("5%", "uniform:5%", "dense", "5 % of the known pixels"),
+    PointPattern("corners", "harris:500", "dense", "the 500 strongest corners"),
+    PointPattern("lidar", "uniform:70%", "sweep", "a sweep of a scanner, 30 % withheld"),
+    PointPattern("holes", "holes", "dense", "a dense map with holes"),
+    PointPattern("100", "uniform:100", "any", "100 random points"),
+    PointPattern("clustered", "clustered:500", "dense", "500 points crowded on strong edges, empty regions"),
+    PointPattern("tof", "tof:32", "dense", "a grid of 32 zones across"),
+    PointPattern("tenth", "uniform:10%", "sweep", "one tenth of a sweep"),
 )}
 # fmt: on
 USUAL = ("500", "1500", "5%", "corners", "lidar", "holes")
 HARDER = ("100", "clustered", "tof", "tenth")
 
 
-def pattern(text: str) -> Pattern:
+def pattern(text: str) -> PointPattern:
     """A pattern by name, or any sampler.
 
     >>> pattern("corners").sampler, pattern("harris:800").sampler
@@ -75,14 +75,14 @@ def pattern(text: str) -> Pattern:
     if ":" not in text:
         raise UnknownNameError("pattern", text, (*PATTERNS, "or a sampler such as harris:800"))
     parse_sampler(text)
-    return Pattern(text, text)
+    return PointPattern(text, text)
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MeasuredSource:
     """Frames to measure on, with all their depth, and the domain that they are from."""
 
     domain: Domain
@@ -93,11 +93,11 @@ class Source:
     def name(self) -> str:
         return self.domain.name
 
-    def fits(self, wanted: Pattern) -> bool:
+    def fits(self, wanted: PointPattern) -> bool:
         return wanted.fits in ("any", "dense" if self.dense else "sweep")
 
 
-def open_source(argument: str, split: str = "val", count: int = 8) -> Source:
+def open_source(argument: str, split: str = "val", count: int = 8) -> MeasuredSource:
     """At most ``count`` frames of a split, evenly spaced in time: a recording's folder, or any other data argument."""
     domain = open_domain(argument)
     data = domain.split(split)
@@ -105,7 +105,7 @@ def open_source(argument: str, split: str = "val", count: int = 8) -> Source:
         raise DataError(f"{argument} has no {split} frames to measure on")
     frames = [everything_known(data)[i] for i in evenly(len(data), count)]
     known = float(np.mean([(full_depth(f) > 0).mean() for f in frames]))
-    return Source(domain, frames, known >= SPARSE_DENSITY)
+    return MeasuredSource(domain, frames, known >= SPARSE_DENSITY)
 
 
 def everything_known(data: FrameDataset) -> FrameDataset:
@@ -123,7 +123,7 @@ def full_depth(frame: Frame) -> Float[np.ndarray, "h w"]:
     return frame.sparse_depth if frame.ground_truth is None else frame.ground_truth
 
 
-def shown(frame: Frame, wanted: Pattern, seed: int = 0) -> Frame:
+def shown(frame: Frame, wanted: PointPattern, seed: int = 0) -> Frame:
     """What a predictor is given of a frame, the same for all of them; ``ground_truth`` is what then judges."""
     full = full_depth(frame)
     sparse = parse_sampler(wanted.sampler)(frame.image, full, frame_seed(seed, frame.name))
@@ -134,13 +134,13 @@ def shown(frame: Frame, wanted: Pattern, seed: int = 0) -> Frame:
 # --- predictors -------------------------------------------------------------------------------------------------------
 
 
-def classical(name: str) -> Predict:
+def classical(name: str) -> PredictFrame:
     """Interpolation by name: nearest, linear, morphological."""
     complete = completions.get(name)
     return lambda frame: Prediction(depth=complete(frame.sparse_depth), domain=name, similarity={})
 
 
-def network(model: ProtoDepth, domain: str | None = BASE) -> Predict:
+def network(model: ProtoDepth, domain: str | None = BASE) -> PredictFrame:
     """A model in one domain; None: chosen for each frame."""
     return lambda frame: model.predict(frame.image, frame.sparse_depth, frame.intrinsics, domain=domain)
 
@@ -156,7 +156,9 @@ def near_edges(full: Float[np.ndarray, "h w"]) -> np.ndarray:
     return high > (1 + JUMP) * low
 
 
-def regions(frame: Frame, full: Float[np.ndarray, "h w"], judged: np.ndarray, wanted: Pattern) -> dict[str, np.ndarray]:
+def regions(
+    frame: Frame, full: Float[np.ndarray, "h w"], judged: np.ndarray, wanted: PointPattern
+) -> dict[str, np.ndarray]:
     edges = near_edges(full)
     away = ndimage.distance_transform_edt(frame.sparse_depth <= 0) > EMPTY * full.shape[1]
     inside = np.ones_like(judged) if wanted.sampler.startswith("holes") else away
@@ -166,7 +168,7 @@ def regions(frame: Frame, full: Float[np.ndarray, "h w"], judged: np.ndarray, wa
 
 
 def frame_errors(
-    predict: Predict, frame: Frame, wanted: Pattern, *, seed: int = 0, rules: EvalRules = EVERYTHING
+    predict: PredictFrame, frame: Frame, wanted: PointPattern, *, seed: int = 0, rules: EvalRules = EVERYTHING
 ) -> dict[str, Any]:
     """One frame: MAE and RMSE, the MAE of each region (None where it has no pixel), CPU seconds, the choice."""
     given, full = shown(frame, wanted, seed), full_depth(frame)
@@ -203,14 +205,14 @@ def means(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     3.0
     """
     rows = list(rows)
-    found = {name: [r[name] for r in rows if r.get(name) is not None] for name in ERRORS}
-    return {name: float(np.mean(values)) if values else None for name, values in found.items()}
+    values_of = {name: [r[name] for r in rows if r.get(name) is not None] for name in ERRORS}
+    return {name: float(np.mean(values)) if values else None for name, values in values_of.items()}
 
 
 def measure(
-    predict: Predict,
+    predict: PredictFrame,
     frames: Iterable[Frame],
-    wanted: Pattern | str,
+    wanted: PointPattern | str,
     *,
     seed: int = 0,
     rules: EvalRules = EVERYTHING,
@@ -229,14 +231,17 @@ def measure(
     return {"pattern": wanted.name, "mean": means(rows), "frames": rows}
 
 
-def ratios(found: Mapping[str, Mapping[str, float | None]], error: str = "mae") -> dict[str, float | None]:
+def ratios(errors_of: Mapping[str, Mapping[str, float | None]], error: str = "mae") -> dict[str, float | None]:
     """Each predictor's error over the smallest of the classical methods' in the same setting.
 
     >>> ratios({"linear": {"mae": 4.0}, "nearest": {"mae": 8.0}, "mine": {"mae": 3.0}})["mine"]
     0.75
     """
-    floor = [value for name in completions.names() if name in found and (value := found[name][error]) is not None]
+    floor = [
+        value for name in completions.names() if name in errors_of and (value := errors_of[name][error]) is not None
+    ]
     best = min(floor, default=0.0)
     return {
-        name: None if not best or (value := errors[error]) is None else value / best for name, errors in found.items()
+        name: None if not best or (value := errors[error]) is None else value / best
+        for name, errors in errors_of.items()
     }

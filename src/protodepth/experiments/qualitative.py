@@ -19,7 +19,7 @@ from protodepth.experiments.thin_things import DISTANCES, bin_names, by_distance
 from protodepth.experiments.trainings import load_stage, load_start, open_of
 from protodepth.methods.base import Method
 from protodepth.report.bench_page import Figure
-from protodepth.report.charts import METHOD_COLOURS, OTHER_METHOD, Curve, line_chart
+from protodepth.report.charts import METHOD_COLOURS, OTHER_METHOD, ChartLine, line_chart
 from protodepth.report.pictures import absolute_error, png
 from protodepth.report.results import display_name
 from protodepth.report.samples import add_predictions, load_samples, sample_of, save_samples
@@ -119,7 +119,7 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
             )
             figures.append(Figure(f"{name}-{n}", title, png=png(montage(sample, box))))
         curves = [
-            Curve(
+            ChartLine(
                 label,
                 colours.get(label, OTHER_METHOD),
                 [(float(i), v) for i, v in enumerate(values) if v is not None],

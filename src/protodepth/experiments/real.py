@@ -25,9 +25,9 @@ from protodepth.experiments.jobs import Job
 from protodepth.experiments.measure import (
     PATTERNS,
     USUAL,
-    Pattern,
-    Predict,
-    Source,
+    MeasuredSource,
+    PointPattern,
+    PredictFrame,
     classical,
     measure,
     network,
@@ -76,7 +76,7 @@ class RealOptions:
             raise ConfigError(f"--frames must be at least 1, got {self.frames}")
 
 
-def patterns_of(options: RealOptions) -> list[Pattern]:
+def patterns_of(options: RealOptions) -> list[PointPattern]:
     """The patterns that were asked for; ``all`` is every named one."""
     names = [name for text in options.patterns for name in (PATTERNS if text == "all" else (text,))]
     return [pattern(name) for name in dict.fromkeys(names)]
@@ -96,23 +96,23 @@ def domain_name(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RealPlan:
     """Everything of one command: the opened recordings, the models' folders, and the cells."""
 
     options: RealOptions
-    sources: dict[str, Source]
+    sources: dict[str, MeasuredSource]
     arguments: dict[str, str]  # recording -> what the command called it
     models: dict[str, Path]  # name in the tables -> folder
 
     @classmethod
-    def of(cls, options: RealOptions) -> "Plan":
+    def of(cls, options: RealOptions) -> "RealPlan":
         """Open the recordings; data, models and patterns that do not exist are errors here."""
         patterns_of(options)
         models = {Path(name).name: resolve(name) for name in dict.fromkeys(options.models)}
-        found = [open_source(a, options.split, options.frames) for a in options.data]
-        names = [domain_name(s.name) for s in found]
+        opened = [open_source(a, options.split, options.frames) for a in options.data]
+        names = [domain_name(s.name) for s in opened]
         check_names(options.data, names)
-        sources = dict(zip(names, found, strict=True))
+        sources = dict(zip(names, opened, strict=True))
         return cls(options, sources, dict(zip(names, options.data, strict=True)), models)
 
     def cells(self) -> list[Cell]:
@@ -127,7 +127,7 @@ class Plan:
             cells += [self.choice(model, r, tuple(chain.values())) for model, chain in adapted.items() for r in chain]
         return ordered(cells)
 
-    def setting(self, recording: str, wanted: Pattern, adapted: dict[str, dict[str, Cell]]) -> list[Cell]:
+    def setting(self, recording: str, wanted: PointPattern, adapted: dict[str, dict[str, Cell]]) -> list[Cell]:
         """One recording through one pattern: a cell for each predictor, and the picture."""
         cell = partial(self.measured, recording, wanted)
         cells = [cell("classical", name) for name in completions.names()]
@@ -142,7 +142,9 @@ class Plan:
         settings = {**self.identity(recording), "sampler": wanted.sampler, "models": self.weights()}
         return [*cells, Cell(kind="pictures", label=label, settings=settings, needs=needs)]
 
-    def measured(self, recording: str, wanted: Pattern, role: str, name: str, needs: tuple[Cell, ...] = ()) -> Cell:
+    def measured(
+        self, recording: str, wanted: PointPattern, role: str, name: str, needs: tuple[Cell, ...] = ()
+    ) -> Cell:
         label = {"recording": recording, "pattern": wanted.name, "role": role, "predictor": name}
         settings = {**self.identity(recording), "sampler": wanted.sampler, "role": role}
         settings |= {"predictor": name} if role == "classical" else {"model": self.weights()[name]}
@@ -180,11 +182,11 @@ class Plan:
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-class Workers:
+class RealWorkers:
     """The cells at work.  Models stay loaded while consecutive cells use them."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.loaded = plan, {}  # type: Plan, dict[str, ProtoDepth]
+    def __init__(self, plan: RealPlan) -> None:
+        self.plan, self.loaded = plan, {}  # type: RealPlan, dict[str, ProtoDepth]
 
     def table(self) -> dict[str, Callable[[Job], dict[str, Any]]]:
         return {"real": self.measure, "adapted": self.adapt, "choice": self.choose, "pictures": self.draw}
@@ -197,7 +199,7 @@ class Workers:
             self.loaded[str(folder)] = ProtoDepth.from_pretrained(folder).to(store.device)
         return self.loaded[str(folder)]
 
-    def predictor(self, job: Job) -> Predict:
+    def predictor(self, job: Job) -> PredictFrame:
         label = job.cell.label
         if label["role"] == "classical":
             return classical(label["predictor"])
@@ -209,12 +211,12 @@ class Workers:
         label, source = job.cell.label, self.plan.sources[job.cell.label["recording"]]
         predict = self.predictor(job)
         wanted, seed = pattern(job.cell.settings["sampler"]), self.plan.options.seed
-        found = measure(predict, source.frames, wanted, seed=seed, rules=source.domain.rules)
-        found["points"] = float(np.mean([row["points"] for row in found["frames"]]))
-        found["seconds"] = float(np.median([row["seconds"] for row in found["frames"]]))
+        result = measure(predict, source.frames, wanted, seed=seed, rules=source.domain.rules)
+        result["points"] = float(np.mean([row["points"] for row in result["frames"]]))
+        result["seconds"] = float(np.median([row["seconds"] for row in result["frames"]]))
         if label["role"] == "agnostic":
-            found["choice"] = chosen(label["recording"], found["frames"])
-        return found
+            result["choice"] = chosen(label["recording"], result["frames"])
+        return result
 
     def adapt(self, job: Job) -> dict[str, Any]:
         """Learn one recording on top of those before; the test block can play no part."""
@@ -234,11 +236,11 @@ class Workers:
         data = self.plan.sources[label["recording"]].domain.split(self.plan.options.split)
         frames = [data[i] for i in evenly(len(data), CHOICES)]
         model = self.model(job.store, label["model"], job.cell.needs)
-        found = chosen(label["recording"], [_choice(model, frame) for frame in frames])
+        choice = chosen(label["recording"], [_choice(model, frame) for frame in frames])
         stranger = ProtoDepth.from_pretrained(job.store.place(job.cell.needs[-1]) / "model").to(job.store.device)
         stranger.delete_domain(label["recording"])
         unseen = [_choice(stranger, frame)["unknown"] for frame in frames]
-        return {**found, "flagged_unseen": float(np.mean(unseen))}
+        return {**choice, "flagged_unseen": float(np.mean(unseen))}
 
     def draw(self, job: Job) -> dict[str, Any]:
         """One frame of the setting, completed by linear interpolation and by every model before and after adapting."""
@@ -280,7 +282,7 @@ def chosen(own: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
-def document(plan: Plan, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
+def document(plan: RealPlan, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     """All that was found, plain: the tables are made of nothing else."""
     rows, adapted, choices = [], [], []
     for cell, result in store.finished(cells):
@@ -305,7 +307,7 @@ def document(plan: Plan, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     )
 
 
-def _about(source: Source) -> dict[str, Any]:
+def _about(source: MeasuredSource) -> dict[str, Any]:
     first = source.frames[0]
     return {
         "size": list(first.sparse_depth.shape),
@@ -349,13 +351,13 @@ def bench_real(
 
     What is finished in ``out`` is not measured again.
     """
-    plan, store = Plan.of(options), Store(out, device)
+    plan, store = RealPlan.of(options), Store(out, device)
     claim_folder(out)
     cells = plan.cells()
-    failed = work(cells, store, reporter or Reporter(quiet=True), workers=Workers(plan).table())
+    failed = work(cells, store, reporter or Reporter(quiet=True), workers=RealWorkers(plan).table())
     about = about_run(command, options.seed, threads=torch.get_num_threads(), split=options.split)
-    found = document(plan, cells, store)
-    paths = real_page.write(out, found, about, figures(cells, store))
+    results = document(plan, cells, store)
+    paths = real_page.write(out, results, about, figures(cells, store))
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
         raise ProtoDepthError(f"{len(failed)} cell(s) failed, the others are in {paths[0]}:\n{lines}")

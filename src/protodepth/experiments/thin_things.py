@@ -17,7 +17,7 @@ DISTANCES = (0.0, 1.5, 3.0, 6.0, 12.0, float("inf"))  # pixels, edges of the bin
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class ThinThing:
     """A thin object: the window around it and how much it stands out."""
 
     rows: tuple[int, int]
@@ -40,7 +40,7 @@ def thinness(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     return np.where(known, nearness - ndimage.grey_opening(nearness, size=(size, size), mode="nearest"), 0.0)
 
 
-def thin_things(depth: Float[np.ndarray, "h w"]) -> list[Thing]:
+def thin_things(depth: Float[np.ndarray, "h w"]) -> list[ThinThing]:
     """Connected thin regions of small area, the largest sum of depth steps first."""
     step = thinness(depth)
     labels, _ = ndimage.label(step > STEP)
@@ -48,7 +48,7 @@ def thin_things(depth: Float[np.ndarray, "h w"]) -> list[Thing]:
     for n, place in enumerate(ndimage.find_objects(labels), start=1):
         own = labels[place] == n
         if 3 <= own.sum() <= LARGEST * depth.size:
-            things.append(Thing(*window(place, depth.shape), float(step[place][own].sum())))
+            things.append(ThinThing(*window(place, depth.shape), float(step[place][own].sum())))
     return sorted(things, key=lambda t: -t.score)
 
 

@@ -42,7 +42,7 @@ INK, FAINT = "var(--ink, #1d2430)", "var(--line, #c9d0d9)"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ChartLine:
     label: str
     colour: str
     points: Sequence[tuple[float, float]]
@@ -70,7 +70,7 @@ def _rule(x1: float, y1: float, x2: float, y2: float, dash: str = "") -> str:
 
 
 def line_chart(
-    lines: Sequence[Curve],
+    lines: Sequence[ChartLine],
     *,
     x_label: str,
     y_label: str,
@@ -112,7 +112,7 @@ def line_chart(
     return _svg(width, height, y_label, parts)
 
 
-def _path(line: Curve, at: Callable[[float, float], tuple[float, float]]) -> str:
+def _path(line: ChartLine, at: Callable[[float, float], tuple[float, float]]) -> str:
     places = [at(x, y) for x, y in line.points]
     way = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     dash = "6 4" if line.dashed else "none"
@@ -124,7 +124,7 @@ def _path(line: Curve, at: Callable[[float, float], tuple[float, float]]) -> str
     return f'<path d="{way}" style="fill:none;stroke:{line.colour};stroke-width:2;stroke-dasharray:{dash}"/>{dots}'
 
 
-def _legend_row(line: Curve, x: float, y: float) -> list[str]:
+def _legend_row(line: ChartLine, x: float, y: float) -> list[str]:
     dash = "6 4" if line.dashed else "none"
     mark = (
         f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" '

@@ -35,11 +35,11 @@ WORDS = bench_page.Words(
         "ProtoDepth-A": "All recordings in one model; the domain is chosen for each image.",
     },
 )
-Row = Mapping[str, Any]
+MeasuredRow = Mapping[str, Any]
 Setting = tuple[str, str]  # recording, pattern
 
 
-def predictor(row: Row) -> str:
+def predictor(row: MeasuredRow) -> str:
     """
     >>> predictor({"predictor": "any-sensor", "role": "adapted"})
     'any-sensor, adapted'
@@ -51,11 +51,11 @@ def predictor(row: Row) -> str:
 class Found:
     """The rows by setting and predictor."""
 
-    rows: dict[Setting, dict[str, Row]]
+    rows: dict[Setting, dict[str, MeasuredRow]]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Found":
-        out: dict[Setting, dict[str, Row]] = {}
+    def of(cls, rows: Sequence[MeasuredRow]) -> "Found":
+        out: dict[Setting, dict[str, MeasuredRow]] = {}
         for row in rows:
             out.setdefault((row["recording"], row["pattern"]), {})[predictor(row)] = row
         return cls(out)
@@ -191,7 +191,7 @@ def details(found: Found, recording: str) -> Table:
     )
 
 
-def adaptations(rows: Sequence[Row]) -> Table:
+def adaptations(rows: Sequence[MeasuredRow]) -> Table:
     """What adapt itself said of each recording: the error at points that it hid."""
     columns = (
         Column("steps", "", "made", 0, ranked=False),
@@ -224,7 +224,7 @@ def adaptations(rows: Sequence[Row]) -> Table:
 AS_IT_IS = "as the recording is"
 
 
-def choosing(rows: Sequence[Row], choices: Sequence[Row]) -> Table:
+def choosing(rows: Sequence[MeasuredRow], choices: Sequence[MeasuredRow]) -> Table:
     """ProtoDepth-A: for how many frames the own domain was chosen, by the input that was shown."""
     columns = (
         Column("frames", "", "", 0, ranked=False),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.metrics import METRICS, UNITS
-from protodepth.report.charts import Curve, line_chart, method_colour
+from protodepth.report.charts import ChartLine, line_chart, method_colour
 from protodepth.report.gallery import cloud_data, largest_side, pictures, script_json
 from protodepth.report.results import (
     METRIC_NAMES,
@@ -215,7 +215,7 @@ def _cell(values: np.ndarray, lowest: np.ndarray, k: int, j: int, metric: str) -
     return f'<td class="{kind}" style="--heat:{excess:.2f}">{written("performance", metric, value)}{grown}</td>'
 
 
-def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Curve], list[tuple[float, str]]]:
+def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[ChartLine], list[tuple[float, str]]]:
     """The lines of one domain's forgetting curve over all training steps, and where each stage starts."""
     points = [p for curve in document["curves"].values() for p in curve]
     lengths = {s: max(p["step"] for p in points if p["stage"] == s) for s in sorted({p["stage"] for p in points})}
@@ -229,7 +229,7 @@ def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Curv
         ]
         places = [(float(starts[p["stage"]] + p["step"]), float(p[metric])) for p in own if p[metric] is not None]
         if places:
-            lines.append(Curve(row_name(row), colour(row), sorted(places), row["setting"] == "agnostic"))
+            lines.append(ChartLine(row_name(row), colour(row), sorted(places), row["setting"] == "agnostic"))
     return lines, [(float(x), document["domains"][s]) for s, x in starts.items()]
 
 

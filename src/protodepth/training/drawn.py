@@ -88,7 +88,7 @@ def check_drawn(recipe: DrawnRecipe) -> None:
         raise ConfigError(f"start_frames is {recipe.start_frames}, expected 1 to frames ({recipe.frames})")
 
 
-class Pool:
+class FramePool:
     """Drawn frames in two files that grow from the front; ``count`` says how many are there."""
 
     def __init__(self, folder: Path, frames: int, size: tuple[int, int], *, seed: int) -> None:
@@ -132,13 +132,13 @@ def draw_ahead(folder: Path, frames: int, size: tuple[int, int], seed: int) -> N
     os.nice(5)
     torch.set_num_threads(1)
     parent = os.getppid()
-    Pool(folder, frames, size, seed=seed).draw(frames, lambda: os.getppid() != parent)
+    FramePool(folder, frames, size, seed=seed).draw(frames, lambda: os.getppid() != parent)
 
 
-Parts = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+SampleParts = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-def samples(recipe: DrawnRecipe, pool: Pool, step: int) -> Parts:
+def samples(recipe: DrawnRecipe, pool: FramePool, step: int) -> SampleParts:
     """What one step learns from; the same for the same recipe and step, whenever it is asked for."""
     rng = np.random.default_rng(np.random.SeedSequence((anywhere.SEED, recipe.seed, 7, step)))
     size, rows, columns = recipe.crops[step % len(recipe.crops)]
@@ -148,25 +148,25 @@ def samples(recipe: DrawnRecipe, pool: Pool, step: int) -> Parts:
     return [anywhere.sample(pool.pictures[i], pool.depths[i], (rows, columns), rng) for i in chosen]
 
 
-def collate(parts: Parts) -> tuple[Batch, Tensor]:
+def collate(parts: SampleParts) -> tuple[Batch, Tensor]:
     """The batch and its exact depth."""
     image, sparse, truth = (torch.from_numpy(np.stack(column)) for column in zip(*parts, strict=True))
     eye = torch.eye(3).expand(len(parts), 3, 3)
     return Batch(image=image, sparse_depth=sparse[:, None], intrinsics=eye), truth[:, None]
 
 
-class Steps(torch.utils.data.Dataset[Parts]):
+class Steps(torch.utils.data.Dataset[SampleParts]):
     """Steps ``first`` to ``last`` for a worker to prepare, as arrays: the way of a tensor between processes is long."""
 
     def __init__(self, recipe: DrawnRecipe, folder: Path, first: int, last: int) -> None:
         self.recipe, self.folder, self.first, self.last = recipe, folder, first, last
-        self.pool: Pool | None = None
+        self.pool: FramePool | None = None
 
     def __len__(self) -> int:
         return self.last - self.first
 
-    def __getitem__(self, index: int) -> Parts:
-        self.pool = self.pool or Pool(self.folder, self.recipe.frames, self.recipe.size, seed=self.recipe.seed)
+    def __getitem__(self, index: int) -> SampleParts:
+        self.pool = self.pool or FramePool(self.folder, self.recipe.frames, self.recipe.size, seed=self.recipe.seed)
         return samples(self.recipe, self.pool, self.first + index)
 
 
@@ -221,7 +221,7 @@ def judge(network: Backbone, held: list[tuple[Batch, Tensor]]) -> dict[str, floa
 
 def held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
     """The samples that judge: other scenes, each with three sensors."""
-    pool = Pool(folder / "held", HELD, recipe.size, seed=recipe.seed + 1)
+    pool = FramePool(folder / "held", HELD, recipe.size, seed=recipe.seed + 1)
     pool.draw(HELD)
     out, crop = [], (4 * recipe.size[0] // 5, 4 * recipe.size[1] // 5)
     for index in range(HELD):
@@ -231,7 +231,7 @@ def held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
     return out
 
 
-class Learner:
+class DrawnLearner:
     """Network, average of its weights, optimiser and step, stored and read as one."""
 
     def __init__(self, recipe: DrawnRecipe) -> None:
@@ -299,7 +299,7 @@ class Learner:
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
 
 
-def _as_it_is(parts: Parts) -> Parts:
+def _as_it_is(parts: SampleParts) -> SampleParts:
     return parts
 
 
@@ -319,7 +319,7 @@ def train_drawn(
 ) -> Backbone:
     """Learn, or go on with what is in ``out``; ``curve.jsonl`` is the curve.  ``until``: a time at which to stop."""
     out.mkdir(parents=True, exist_ok=True)
-    learner = Learner(recipe)
+    learner = DrawnLearner(recipe)
     if (out / "state.json").exists():
         learner.load(out)
         report(f"going on from step {learner.step}")
@@ -337,7 +337,7 @@ def train_drawn(
     return learner.averaged()
 
 
-def _learn(learner: Learner, out: Path, report: Callable[[str], None], every: int, until: float | None) -> None:
+def _learn(learner: DrawnLearner, out: Path, report: Callable[[str], None], every: int, until: float | None) -> None:
     recipe = learner.recipe
     held, began, losses = held_out(recipe, out), time.monotonic(), []
     for batch, truth in batches(recipe, out / "pool", learner.step):

@@ -22,7 +22,7 @@ def step(seed: int = 0, *, size: tuple[int, int] = (100, 160)) -> Frame:
     return Frame(image=image, sparse_depth=depth, intrinsics=np.eye(3), name=f"step-{seed}")
 
 
-def constant(depth: float) -> m.Predict:
+def constant(depth: float) -> m.PredictFrame:
     return lambda frame: Prediction(depth=np.full(frame.sparse_depth.shape, depth), domain="constant", similarity={})
 
 

@@ -13,7 +13,7 @@ from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError, DataError, ProtoDepthError, UnknownNameError
 from protodepth.experiments import real
 from protodepth.experiments.cells import Store
-from protodepth.experiments.real import Plan, RealOptions, bench_real, domain_name
+from protodepth.experiments.real import RealOptions, RealPlan, bench_real, domain_name
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.storage import files
@@ -72,12 +72,12 @@ def options(folders: tuple[str, ...], **more: Any) -> RealOptions:
     )
 
 
-def titles(plan: Plan, kind: str) -> list[str]:
+def titles(plan: RealPlan, kind: str) -> list[str]:
     return [cell.title for cell in plan.cells() if cell.kind == kind]
 
 
 def test_every_recording_has_the_patterns_that_fit_it_with_every_predictor(folders: tuple[str, str]) -> None:
-    found = titles(Plan.of(options(folders)), "real")
+    found = titles(RealPlan.of(options(folders)), "real")
     assert [t for t in found if t.startswith("desk 500")] == [
         *(f"desk 500 classical {name}" for name in ("linear", "morphological", "nearest")),
         *(f"desk 500 {role} {MODEL}" for role in ("base", "adapted", "agnostic")),
@@ -88,9 +88,9 @@ def test_every_recording_has_the_patterns_that_fit_it_with_every_predictor(folde
         ("car", "500"),
         ("car", "lidar"),
     }
-    alone = titles(Plan.of(options(folders[:1])), "real")
+    alone = titles(RealPlan.of(options(folders[:1])), "real")
     assert not [t for t in alone if "agnostic" in t]  # nothing to choose among
-    assert not [t for t in titles(Plan.of(options(folders, adapt=False)), "real") if "adapted" in t]
+    assert not [t for t in titles(RealPlan.of(options(folders, adapt=False)), "real") if "adapted" in t]
 
 
 def test_the_page_has_every_setting_and_the_recordings_are_in_one_model(
@@ -118,7 +118,7 @@ def test_the_page_has_every_setting_and_the_recordings_are_in_one_model(
 def test_adapting_never_sees_the_test_block(folders: tuple[str, str], tmp_path: Path, quick: QuickAdapt) -> None:
     bench_real(options(folders[:1], split="test", patterns=("500",)), tmp_path)
     _, data, _, _ = quick.seen[0]
-    judged = {f.name for f in Plan.of(options(folders[:1], split="test")).sources["desk"].frames}
+    judged = {f.name for f in RealPlan.of(options(folders[:1], split="test")).sources["desk"].frames}
     shown = {split[i].name for split in (data.train, data.val, data.test) for i in range(len(split))}
     assert judged
     assert not judged & shown
@@ -174,7 +174,7 @@ def test_an_interrupted_bench_goes_on_where_it_was(
 
 def test_another_split_seed_or_number_of_frames_is_another_cell(folders: tuple[str, str]) -> None:
     def keys(**more: Any) -> set[str]:
-        return {c.key for c in Plan.of(options(folders[:1], adapt=False, **more)).cells() if c.kind == "real"}
+        return {c.key for c in RealPlan.of(options(folders[:1], adapt=False, **more)).cells() if c.kind == "real"}
 
     for more in ({"split": "test"}, {"seed": 1}, {"frames": 1}):
         assert not keys() & keys(**more)
@@ -216,11 +216,11 @@ def test_bad_requests_are_refused_before_anything_runs(folders: tuple[str, str],
     with pytest.raises(ConfigError, match="frames"):
         options(folders, frames=0)
     with pytest.raises(ConfigError, match="two domains"):
-        Plan.of(options((folders[0], folders[0])))
+        RealPlan.of(options((folders[0], folders[0])))
     with pytest.raises(UnknownNameError, match="corners"):
-        Plan.of(options(folders, patterns=("spiral",)))
+        RealPlan.of(options(folders, patterns=("spiral",)))
     with pytest.raises(CheckpointError, match="bundled"):
-        Plan.of(options(folders, models=("nothing",)))
+        RealPlan.of(options(folders, models=("nothing",)))
     (tmp_path / "other.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="not empty"):
         bench_real(options(folders, patterns=("500",), adapt=False), tmp_path)
@@ -242,7 +242,7 @@ def test_all_means_every_named_pattern(folders: tuple[str, str]) -> None:
 
 
 def test_stored_results_of_other_settings_are_not_read(folders: tuple[str, str], tmp_path: Path) -> None:
-    plan = Plan.of(options(folders[:1], patterns=("500",), adapt=False))
+    plan = RealPlan.of(options(folders[:1], patterns=("500",), adapt=False))
     bench_real(plan.options, tmp_path)
     cell = next(c for c in plan.cells() if c.kind == "real")
     path = Store(tmp_path).place(cell) / "result.json"

@@ -169,8 +169,8 @@ def test_ticks_lie_within_the_range_and_are_few_and_round(low, high, scale):
 
 def test_a_line_chart_is_xml_with_one_path_a_line_and_higher_errors_are_drawn_higher():
     lines = [
-        charts.Curve("A & <b>", "#112233", [(0, 5.0), (100, 9.0)]),
-        charts.Curve("B", "#445566", [(0, 5.0), (100, 4.0)], dashed=True),
+        charts.ChartLine("A & <b>", "#112233", [(0, 5.0), (100, 9.0)]),
+        charts.ChartLine("B", "#445566", [(0, 5.0), (100, 4.0)], dashed=True),
     ]
     text = charts.line_chart(lines, x_label="steps", y_label="MAE (mm)", boundaries=[(0, "dusk"), (50, "highway")])
     root = ET.fromstring(text)

@@ -40,7 +40,7 @@ def test_another_recipe_does_not_go_on_in_the_same_folder(tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match="average"):
         weights(tmp_path, replace(TINY, steps=2, average=0.5))
     with pytest.raises(ConfigError, match="other settings"):
-        drawn.Pool(tmp_path / "pool", 9, TINY.size, seed=0)
+        drawn.FramePool(tmp_path / "pool", 9, TINY.size, seed=0)
 
 
 def test_crops_larger_than_the_frames_are_refused_before_anything_runs() -> None:
@@ -75,11 +75,11 @@ def test_pixels_without_truth_do_not_count_and_points_count_a_tenth() -> None:
 
 
 def test_the_pool_is_what_was_drawn_and_is_not_drawn_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = drawn.Pool(tmp_path, 3, (24, 32), seed=0)
+    pool = drawn.FramePool(tmp_path, 3, (24, 32), seed=0)
     pool.draw(2)
     kept = np.array(pool.depths[1])
     monkeypatch.setattr(drawn.anywhere, "draw", lambda *a: pytest.fail("drawn twice"))
-    again = drawn.Pool(tmp_path, 3, (24, 32), seed=0)
+    again = drawn.FramePool(tmp_path, 3, (24, 32), seed=0)
     again.draw(2)
     assert again.count == 2
     assert np.array_equal(again.depths[1], kept)

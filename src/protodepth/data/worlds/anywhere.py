@@ -14,12 +14,11 @@ from scipy import ndimage
 
 from protodepth.data.frame import Domain, EvalRules, Frame
 from protodepth.data.worlds.clutter import clutter
-from protodepth.data.worlds.raycast import Camera, Scene, relative, rotation
+from protodepth.data.worlds.raycast import Array, Camera, Scene, relative, rotation
 from protodepth.data.worlds.shading import depth_map, photograph
+from protodepth.data.worlds.stage import Rng
 from protodepth.types import Float
 
-Rng = np.random.Generator
-Array = np.ndarray
 NAME = "any"
 SEED = 1_400_000_000  # of the base's own scenes: far from every seed of the named worlds
 
@@ -235,8 +234,8 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
     return known
 
 
-Pattern = Callable[[Array, Array, Rng], Array]  # depth, picture, rng -> where there are points
-PATTERNS: tuple[tuple[Pattern, float], ...] = (
+Scatter = Callable[[Array, Array, Rng], Array]  # depth, picture, rng -> where there are points
+PATTERNS: tuple[tuple[Scatter, float], ...] = (
     (anywhere, 0.30),
     (at_corners, 0.22),
     (scan_lines, 0.16),
