@@ -6,7 +6,8 @@ answers in the same unit:
 
     first guess   d = softmax gate . (sharp plane, nearest, smooth plane, plane of inverse depth) + S * residual
     propagation   three times: measured points are put in, then each cell takes a softmax mix of the planes of
-                  the 3 x 3 cells around it, 4, 2 and 1 cells away, each continued to its place
+                  the 3 x 3 cells around it, 4, 2 and 1 cells away, each continued to its place; cells that
+                  look alike (a few learned numbers) count more
     full size     each pixel takes such a mix of the cells next to it
     depth         c * exp(d); exactly z at points unless a point is judged an outlier
 
@@ -32,6 +33,7 @@ RIDGE = (0.01, 0.05)  # of the sharp and the smooth plane, as a share of the poi
 LEAST_SPREAD = 0.006  # of log depth: six parts in a thousand
 REACH = 4.0  # a plane stays within so many spreads of the local mean
 DILATIONS = (4, 2, 1)
+LOOKS = 6  # numbers by which two places are found alike
 LEAST_VARIANCE = 0.25  # of the points around a cell, in cells: a quarter is one pixel
 FEATURES = 18  # what the depth encoder is told of a cell
 
@@ -193,12 +195,22 @@ def corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
     return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
 
 
-def shifted(d: Tensor, dilation: int) -> Tensor:
-    """The 3 x 3 neighbours of each cell (b 9 h w), the border repeated."""
-    height, width = d.shape[-2:]
-    padded = F.pad(d, [dilation] * 4, mode="replicate")
+def neighbours(x: Tensor, dilation: int) -> list[Tensor]:
+    """The 3 x 3 neighbours of each cell, the border repeated."""
+    height, width = x.shape[-2:]
+    padded = F.pad(x, [dilation] * 4, mode="replicate")
     steps = range(0, 2 * dilation + 1, dilation)
-    return torch.cat([padded[..., i : i + height, j : j + width] for i in steps for j in steps], 1)
+    return [padded[..., i : i + height, j : j + width] for i in steps for j in steps]
+
+
+def shifted(d: Float[Tensor, "b 1 h w"], dilation: int) -> Float[Tensor, "b 9 h w"]:
+    return torch.cat(neighbours(d, dilation), 1)
+
+
+def alike(here: Tensor, there: Tensor, dilation: int) -> Float[Tensor, "b 9 h w"]:
+    """Minus the squared distance between the looks of a cell and its neighbours, less what all nine share."""
+    size = shifted(there.square().sum(1, keepdim=True), dilation)
+    return 2 * torch.cat([(here * t).sum(1, keepdim=True) for t in neighbours(there, dilation)], 1) - size
 
 
 def conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
@@ -278,7 +290,10 @@ class ScaleFree(Backbone):
         self.depth_stages = nn.ModuleList([entry, *(ScaleFreeStage(d[n] + i[n], d[n + 1]) for n in range(4))])
         widths = (*self.decoder_widths, i[4] + d[4])
         self.merges = nn.ModuleList([SkipMerge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
-        self.head = nn.Conv2d(widths[0], 4 + 1 + 9 * len(DILATIONS) + 36 + 4, 1)
+        self.last = conv(widths[0], widths[0])
+        nn.init.zeros_(self.last.weight)
+        self.parts = (4, 1, 9 * len(DILATIONS), 36, 4, LOOKS, 4 * LOOKS)
+        self.head = nn.Conv2d(widths[0], sum(self.parts), 1)
         self._start_as_scaffold()
         pull, push = pyramid()
         self.register_buffer("pull", pull, persistent=False)
@@ -293,12 +308,11 @@ class ScaleFree(Backbone):
     def _start_as_scaffold(self) -> None:
         """Untrained, the answer is the sharp plane, little propagated, with every point kept."""
         nn.init.normal_(self.head.weight, std=1e-2)
-        start = torch.zeros(self.head.out_channels)
-        start[0] = start[3] = 2.0
-        for n in range(len(DILATIONS)):
-            start[5 + 9 * n + 4] = 2.0
-        start[5 + 9 * len(DILATIONS) : -4].view(4, 9)[:, 4] = 3.0
-        start[-4:] = 2.0
+        gate, _, near, up, trust, *_ = torch.split(start := torch.zeros(sum(self.parts)), self.parts)
+        gate[0] = gate[3] = 2.0
+        near.view(-1, 9)[:, 4] = 2.0
+        up.view(4, 9)[:, 4] = 3.0
+        trust += 2.0
         with torch.no_grad():
             self.head.bias.copy_(start)  # type: ignore[union-attr]
 
@@ -350,7 +364,8 @@ class ScaleFree(Backbone):
         x = active(layers["latent"])
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
-        gate, residual, near, up, trust = torch.split(self.head(x).float(), [4, 1, 9 * len(DILATIONS), 36, 4], 1)
+        x = x + active(self.last(x))
+        gate, residual, near, up, trust, look, looks = torch.split(self.head(x).float(), self.parts, 1)
         p, values = context["planes"], context["values"]
         gate = gate.softmax(1)
         d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * soft(residual)
@@ -361,11 +376,12 @@ class ScaleFree(Backbone):
         held = count.clamp(max=1)
         for n, dilation in enumerate(DILATIONS):
             d = d + held * (measured - d)
-            weight = near[:, 9 * n : 9 * n + 9].softmax(1)
+            weight = (near[:, 9 * n : 9 * n + 9] + alike(look, look, dilation)).softmax(1)
             d, slopes = (
                 torch.cat([(weight * a).sum(1, keepdim=True) for a in part], 1) for part in around(d, slopes, dilation)
             )
-        full = _upsample(d, slopes, up)
+        closer = torch.cat([alike(part, look, 1) for part in looks.chunk(4, 1)], 1)
+        full = _upsample(d, slopes, up + closer)
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()
         return depth[..., : context["size"][0], : context["size"][1]]
