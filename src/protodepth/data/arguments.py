@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
+from protodepth.data.files.text import reading
 from protodepth.data.frame import Domain
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.registry import Registry
@@ -91,7 +92,9 @@ def open_domain(argument: str, **options: Any) -> Domain:
         )
     if name in BUILT_IN:
         importlib.import_module(BUILT_IN[name])
-    return datasets.get(name)(rest, **options)
+    load = datasets.get(name)
+    with reading(argument):
+        return load(rest, **options)
 
 
 def without_folders(value: Any) -> Any:

@@ -23,6 +23,7 @@ from PIL import Image as Picture
 
 from protodepth.data import sampling
 from protodepth.data.files import images
+from protodepth.data.files.text import reading
 from protodepth.data.frame import Frame
 from protodepth.errors import DataError
 from protodepth.types import Float
@@ -70,9 +71,12 @@ class EntryTable:
         index %= len(self)
         line = self._data[self._offsets[index] : self._offsets[index + 1]]
         try:
-            return json.loads(line)
-        except ValueError as error:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{self._path or 'manifest'}, line {index + 1} is not JSON ({error})") from None
+        if not isinstance(entry, dict):
+            raise DataError(f"{self._path or 'manifest'}, line {index + 1} is no entry: prepare it again")
+        return entry
 
     def __getstate__(self) -> dict[str, Any]:
         """A spawned worker opens the file itself: nothing big travels."""
@@ -138,6 +142,10 @@ class FrameReader:
         }
 
     def __call__(self, entry: Entry) -> Frame:
+        with reading(f"frame {str(entry.get('id'))[:80]} of {self.root}"):
+            return self._frame(entry)
+
+    def _frame(self, entry: Entry) -> Frame:
         if "fault" in entry:  # found while the entry was made
             raise DataError(entry["fault"])
         if "crop" in entry:

@@ -27,6 +27,7 @@ from protodepth.data.arguments import datasets, split_query
 from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
 from protodepth.data.faults import check_share
 from protodepth.data.files import images
+from protodepth.data.files.text import parse_json, reading
 from protodepth.data.frame import SPLITS, Domain, EvalRules
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.progress import Progress
@@ -316,11 +317,18 @@ def load_manifest(folder: str | Path, *, root: str | Path | None = None, withhol
     """The Domain of a prepared folder.  ``root`` says where the raw files are now, if they moved."""
     folder = Path(folder)
     try:
-        meta = json.loads((folder / "manifest.json").read_text())
-    except (OSError, ValueError) as error:
+        meta = parse_json((folder / "manifest.json").read_bytes(), folder / "manifest.json")
+    except OSError as error:
         raise DataError(f"{folder}/manifest.json cannot be read ({error}): run protodepth data prepare again") from None
+    if not isinstance(meta, dict):
+        raise DataError(f"{folder}/manifest.json holds no manifest: run protodepth data prepare again")
     if meta.get("format") != FORMAT:
         raise DataError(f"{folder} has manifest format {meta.get('format')}, expected {FORMAT}: prepare it again")
+    with reading(folder / "manifest.json"):
+        return _described(folder, meta, root, withhold)
+
+
+def _described(folder: Path, meta: dict[str, Any], root: str | Path | None, withhold: float) -> Domain:
     module = importlib.import_module(_module_of(meta["dataset"]))
     container: Container | None = getattr(module, "CONTAINER", None)
     stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["reader"].items()}

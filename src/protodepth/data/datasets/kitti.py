@@ -17,6 +17,7 @@ import numpy as np
 
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras, images
+from protodepth.data.files.text import read_text
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, held_out, register_scan
 from protodepth.errors import DataError
@@ -125,7 +126,7 @@ def _find(root: Path) -> Places:
 def read_static(path: Path) -> frozenset[tuple[str, str]]:
     """(drive, frame) of every "date drive frame" line.  A set: the list has 8 043 lines and is asked for each frame."""
     frames = set()
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         words = line.split()
         if words and len(words) != 3:
             raise DataError(f"{path}, line {number}: expected 'date drive frame', got {line!r}")
@@ -140,7 +141,7 @@ def read_static(path: Path) -> frozenset[tuple[str, str]]:
 def calibration(path: Path, camera: str) -> tuple[np.ndarray, tuple[int, int]]:
     """(K, (height, width)) of a rectified camera from calib_cam_to_cam.txt: P_rect[:3, :3] and S_rect."""
     try:
-        lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        lines = dict(line.split(":", 1) for line in read_text(path).splitlines() if ":" in line)
         number = camera[-2:]
         P = np.array(lines[f"P_rect_{number}"].split(), np.float64)
         width, height = (round(float(v)) for v in lines[f"S_rect_{number}"].split())

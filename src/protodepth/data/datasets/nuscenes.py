@@ -5,7 +5,6 @@ truth: key frames and the sweeps between them, 15 to each side, without points i
 sweeps between key frames are interpolated (the published script runs a detector there).
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from protodepth.data import projection
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
+from protodepth.data.files.text import parse_json, read_text
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DataError, UnknownNameError
@@ -30,6 +30,7 @@ TRUTHS = ("accumulated", "keyframe")
 SCENES = {"v1.0-trainval": 850, "v1.0-test": 150}  # 700 to train and 150 to validate; 150 to test
 NEAR, BORDER, SWEEPS = 1.0, 1, 15
 Record = dict[str, Any]
+FARTHEST = 1e4  # metres; what a damaged file has beyond is no point
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ def pose(row: Record) -> Float[np.ndarray, "4 4"]:
 
 def _load(folder: Path, name: str) -> dict[str, Record]:
     try:
-        return {row["token"]: row for row in json.loads((folder / f"{name}.json").read_text())}
-    except (OSError, ValueError, KeyError) as error:
+        return {row["token"]: row for row in parse_json(read_text(folder / f"{name}.json"), name)}
+    except (OSError, TypeError, KeyError) as error:
         raise DataError(f"{folder}/{name}.json cannot be read ({error}): unpack the metadata archive there") from None
 
 
@@ -91,7 +92,9 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
     if values.size % 5:
         raise DataError(f"{path} has {values.size} numbers, expected five a point: the file is truncated")
-    return values.reshape(-1, 5)[:, :3].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        points = values.reshape(-1, 5)[:, :3].astype(np.float64)
+    return points[(np.abs(points) < FARTHEST).all(1)]  # NaN is not less either
 
 
 def to_map(
@@ -215,7 +218,7 @@ def scan_nuscenes(
     if truth not in TRUTHS:
         raise UnknownNameError("nuScenes truth", truth, TRUTHS)
     folder = root / version if version else next(iter(sorted(root.glob("v1.0-*"))), root / "v1.0-trainval")
-    names = {line.strip() for line in test_scenes.read_text().splitlines() if line.strip()} if test_scenes else None
+    names = {line.strip() for line in read_text(test_scenes).splitlines() if line.strip()} if test_scenes else None
     reader = FrameReader(root=root, container=CONTAINER)
     rule = (truth, ";last" if official else "")
     splits = {part: partial(_entries, root, folder, names, part, rule) for part in ("train", "test")}

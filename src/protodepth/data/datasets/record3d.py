@@ -8,7 +8,6 @@ Poses are camera-to-world with y up, looking along -z; the selfie camera has non
 """
 
 import io
-import json
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
+from protodepth.data.files.text import parse_json
 from protodepth.data.frame import EvalRules, time_blocks
 from protodepth.data.manifest import Scan, register_scan
 from protodepth.data.recording import motion
@@ -138,10 +138,9 @@ def packed_depth(path: Path, number: str, shape: tuple[int, int], confidence: in
 
 
 def read_metadata(path: Path, name: str = "metadata") -> dict[str, Any]:
-    try:
-        meta = json.loads(read_member(path, name))
-    except ValueError as error:
-        raise DataError(f"{path}: {name} is not JSON ({error})") from None
+    meta = parse_json(read_member(path, name), f"{path}: {name}")
+    if not isinstance(meta, dict):
+        raise DataError(f"{path}: {name} holds no metadata of Record3D")
     missing = [k for k in ("w", "h", "K") if k not in meta]
     if missing:
         raise DataError(f"{path}: {name} has no {', '.join(missing)}: a Record3D version that is not known here")

@@ -18,6 +18,7 @@ import numpy as np
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
+from protodepth.data.files.text import read_text
 from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan
 from protodepth.errors import DataError
 from protodepth.types import Float
@@ -53,7 +54,7 @@ def read_sens(path: Path) -> SensFile:
     with path.open("rb") as file:
         try:
             return _read_sens(file, path)
-        except struct.error:
+        except (struct.error, OverflowError):
             raise DataError(f"{path} ends in the middle of a frame: the download is incomplete") from None
 
 
@@ -62,6 +63,8 @@ def _read_sens(file: BinaryIO, path: Path) -> SensFile:
     if version != 4:
         raise DataError(f"{path} has .sens version {version}, expected 4")
     (length,) = _take(file, "<Q")
+    if length > path.stat().st_size:
+        raise struct.error
     file.seek(length, io.SEEK_CUR)
     matrices = np.array(_take(file, "<64f")).reshape(4, 4, 4)  # colour K, colour extrinsic, depth K, depth extrinsic
     colour_codec, depth_codec, cw, ch, dw, dh = _take(file, "<iiIIII")
@@ -103,7 +106,9 @@ class Sens:
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         _, _, height, width, shift = inside.split(",")
         try:
-            raw = np.frombuffer(zlib.decompress(_bytes(path, inside)), "<u2").reshape(int(height), int(width))
+            most = 2 * int(height) * int(width)
+            data = zlib.decompressobj().decompress(_bytes(path, inside), most + 1)  # not more than the picture has
+            raw = np.frombuffer(data, "<u2").reshape(int(height), int(width))
         except (zlib.error, ValueError) as error:
             raise DataError(f"{path}#{inside}: depth cannot be unpacked ({error})") from None
         return raw.astype(np.float32) / np.float32(shift)
@@ -234,7 +239,12 @@ def _from_folder(root: Path, folder: Path) -> _Video:
 
 def _pose(path: Path) -> np.ndarray:
     """Camera-to-world; the tracker writes -inf when it is lost."""
-    return np.loadtxt(path).reshape(4, 4) if path.exists() else np.full((4, 4), np.nan)
+    if not path.exists():
+        return np.full((4, 4), np.nan)
+    values = cameras.numbers_in(read_text(path), str(path))
+    if len(values) != 16:
+        raise DataError(f"{path} has {len(values)} numbers, expected 16 (4x4, row by row)")
+    return np.reshape(values, (4, 4))
 
 
 def _entries(

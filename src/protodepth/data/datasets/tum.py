@@ -10,6 +10,7 @@ import numpy as np
 
 from protodepth.data.arguments import datasets, split_query
 from protodepth.data.files import cameras
+from protodepth.data.files.text import number, read_text
 from protodepth.data.frame import Domain
 from protodepth.data.recording.layout import Layout
 from protodepth.data.recording.open import Recording, recording_options
@@ -27,7 +28,7 @@ APART = 0.02  # seconds
 def read_times(path: Path, words: int) -> tuple[np.ndarray, list[list[str]]]:
     """(times, the other words of each line); lines with # are comments."""
     try:
-        lines = [(n, line.split()) for n, line in enumerate(path.read_text().splitlines(), 1)]
+        lines = [(n, line.split()) for n, line in enumerate(read_text(path).splitlines(), 1)]
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): a TUM sequence has rgb.txt and depth.txt") from None
     lines = [(n, parts) for n, parts in lines if parts and not parts[0].startswith("#")]
@@ -35,7 +36,7 @@ def read_times(path: Path, words: int) -> tuple[np.ndarray, list[list[str]]]:
         if len(parts) != words:
             raise DataError(f"{path}, line {n} has {len(parts)} words, expected {words}")
     try:
-        return np.array([float(parts[0]) for _, parts in lines]), [parts[1:] for _, parts in lines]
+        return np.array([number(parts[0]) for _, parts in lines]), [parts[1:] for _, parts in lines]
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
 

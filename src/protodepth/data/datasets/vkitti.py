@@ -16,6 +16,7 @@ import numpy as np
 
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
+from protodepth.data.files.text import number, read_text
 from protodepth.data.frame import SPLITS, EvalRules
 from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DataError, UnknownNameError
@@ -214,10 +215,10 @@ def _videos_v1(root: Path, conditions: tuple[str, ...]) -> Iterator[_Video]:
 def table(path: Path) -> list[list[float]]:
     """The numbers of a text table with a header line."""
     try:
-        lines = path.read_text().splitlines()[1:]
+        lines = read_text(path).splitlines()[1:]
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): it comes in the textgt tar") from None
     try:
-        return [[float(w) for w in line.split()] for line in lines if line.strip()]
+        return [[number(w) for w in line.split()] for line in lines if line.strip()]
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None

@@ -12,6 +12,7 @@ from pathlib import Path
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files.images import natural_key
+from protodepth.data.files.text import read_text
 from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan, triplets
 from protodepth.errors import DataError, UnknownNameError
 
@@ -61,7 +62,7 @@ def _official(base: Path, split: str) -> list[str]:
         raise DataError(
             f"{path} is missing: the release holds it beside data/ and it says which sequences are for {split}"
         )
-    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
 def _sequence(ref: str) -> str:

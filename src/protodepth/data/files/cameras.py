@@ -4,7 +4,6 @@ Intrinsics become a 3x3 matrix in pixels with pixel centres at integers; poses b
 with x right, y down, z forward (OpenCV), metres; a lost pose is NaN.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from protodepth.data.files.text import load_array, number, parse_json, read_text
 from protodepth.errors import DataError
 from protodepth.types import Float
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)", re.IGNORECASE)
 INTRINSICS_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".npy")
+
+
+LARGEST = 1e6  # pixels
 
 
 def intrinsics_matrix(numbers: Sequence[float] | np.ndarray, where: str = "intrinsics") -> Float[np.ndarray, "3 3"]:
@@ -36,6 +39,8 @@ def intrinsics_matrix(numbers: Sequence[float] | np.ndarray, where: str = "intri
     if values.size != 9:
         raise DataError(f"{where} has {values.size} numbers, expected 9 (3x3) or 4 (fx, fy, cx, cy)")
     K = values.reshape(3, 3)
+    if np.abs(K).max() > LARGEST or abs(K[0, 1]) > abs(K[0, 0]):
+        raise DataError(f"{where}: no camera has {K.tolist()}: expected pixels, and a skew (row 1, column 2) near 0")
     if not np.isfinite(K).all() or K[0, 0] <= 0 or K[1, 1] <= 0:
         raise DataError(f"{where}: focal lengths must be positive and finite, got fx={K[0, 0]:g}, fy={K[1, 1]:g}")
     if not np.allclose([K[1, 0], K[2, 0], K[2, 1], K[2, 2] - 1], 0, atol=1e-6):
@@ -68,8 +73,8 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
     suffix = path.suffix.lower()
     try:
         if suffix == ".npy":
-            return intrinsics_matrix(np.load(path, allow_pickle=False), str(path))
-        text = path.read_text(encoding="utf-8")
+            return intrinsics_matrix(load_array(path), str(path))
+        text = read_text(path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
@@ -84,14 +89,14 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
 def numbers_in(text: str, where: str) -> list[float]:
     """All numbers of a text of numbers; any other word is an error that names its line."""
     values: list[float] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for row, line in enumerate(text.splitlines(), 1):
         for word in re.split(r"[\s,;\[\]()]+", line.split("#")[0].strip()):
             if not word:
                 continue
             try:
-                values.append(float(word))
+                values.append(number(word))
             except ValueError:
-                raise DataError(f"{where}, line {number}: {word!r} is not a number") from None
+                raise DataError(f"{where}, line {row}: {word[:40]!r} is not a number") from None
     return values
 
 
@@ -111,10 +116,7 @@ def parse_intrinsics(text: str) -> Float[np.ndarray, "3 3"]:
 
 
 def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
-    try:
-        value: Any = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path} is not valid JSON ({error})") from None
+    value: Any = parse_json(text, path)
     if isinstance(value, dict):
         if all(k in value for k in ("fx", "fy", "cx", "cy")):
             value = [value[k] for k in ("fx", "fy", "cx", "cy")]
@@ -125,8 +127,10 @@ def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
             value = value[keys[0]]
             value = value.get("data", value) if isinstance(value, dict) else value
     try:
-        numbers = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
+        numbers = np.asarray(value)
+        if numbers.dtype.kind not in "iuf":
+            raise ValueError(numbers.dtype)
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"{path}: the intrinsics are not numbers") from None
     return intrinsics_matrix(numbers, str(path))
 
@@ -137,11 +141,11 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
     for pattern in patterns:
         matrix = re.search(pattern, text, re.MULTILINE | re.DOTALL)
         if matrix:
-            numbers = [float(m.group()) for _, m in zip(range(9), _NUMBER.finditer(matrix.group(1)), strict=False)]
-            return intrinsics_matrix(numbers, str(path))
+            found = [m.group() for _, m in zip(range(9), _NUMBER.finditer(matrix.group(1)), strict=False)]
+            return intrinsics_matrix(numbers_in(" ".join(found), str(path)), str(path))
     four = [re.search(rf"^\s*{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in ("fx", "fy", "cx", "cy")]
     if all(four):
-        return intrinsics_matrix([float(m.group(1)) for m in four if m], str(path))
+        return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
     raise DataError(f"{path} has neither K (camera_info), camera_matrix nor fx, fy, cx, cy")
 
 
@@ -193,7 +197,7 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
     A line of NaN or infinity is a lost pose and becomes NaN.
     """
     try:
-        lines = [(n, line.split()) for n, line in enumerate(Path(path).read_text().splitlines(), 1) if line.strip()]
+        lines = [(n, line.split()) for n, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
     lines = [(n, words) for n, words in lines if not words[0].startswith("#")]
@@ -208,13 +212,13 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
     return np.stack([table.get(i, lost) for i in ids]) if ids else np.empty((0, 4, 4))
 
 
-def _pose_line(words: Sequence[str], path: Path, number: int) -> Float[np.ndarray, "4 4"]:
+def _pose_line(words: Sequence[str], path: Path, row: int) -> Float[np.ndarray, "4 4"]:
     try:
-        values = [float(w) for w in words]
+        values = [number(w) for w in words]
     except ValueError:
-        raise DataError(f"{path}, line {number}: not all words are numbers") from None
+        raise DataError(f"{path}, line {row}: not all words are numbers") from None
     if len(values) not in (12, 16):
-        raise DataError(f"{path}, line {number} has {len(values)} numbers, expected 16 (4x4, row by row) or 12 (3x4)")
+        raise DataError(f"{path}, line {row} has {len(values)} numbers, expected 16 (4x4, row by row) or 12 (3x4)")
     pose = np.eye(4)
     pose[: len(values) // 4] = np.reshape(values, (-1, 4))
     return pose if pose_is_valid(pose) else np.full((4, 4), np.nan)

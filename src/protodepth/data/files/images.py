@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image as Picture
 from PIL import UnidentifiedImageError
 
+from protodepth.data.files.text import load_array
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.storage.files import write_bytes
 from protodepth.types import Float
@@ -127,14 +128,7 @@ def raw_depth(path: Path) -> np.ndarray:
 
 
 def _load_npy(path: Path) -> np.ndarray:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a plain NumPy array ({error})") from None
-    if array.dtype.kind not in "uif":
-        raise DataError(f"{path} holds {array.dtype}, expected numbers")
+    array = load_array(path)
     return np.squeeze(array) if array.ndim == 3 and 1 in array.shape else array
 
 
@@ -164,7 +158,8 @@ def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray,
     """
     if raw.ndim != 2:
         raise DataError(f"{name} has shape {raw.shape}, expected (height, width)")
-    depth = raw.astype(np.float32) / np.float32(unit_scale(unit))
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 does not hold becomes infinity, and so no point
+        depth = raw.astype(np.float32) / np.float32(unit_scale(unit))
     depth[~np.isfinite(depth)] = 0
     if depth.size and depth.min() < 0:
         raise DataError(f"{name} has negative values (down to {depth.min():g} m), expected metres with 0 = no point")

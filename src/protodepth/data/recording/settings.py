@@ -61,7 +61,7 @@ def read_settings(folder: Path, **given: Any) -> Settings:
     if path.exists():
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is not valid TOML ({error})") from None
     settings = make_settings(values, str(path))
     given = {k: v for k, v in given.items() if v is not None}
