@@ -1,7 +1,7 @@
 """protodepth: unsupervised continual depth completion with prototypes.
 
 >>> import protodepth
->>> model = protodepth.ProtoDepth.from_pretrained("worlds-tiny")  # doctest: +SKIP
+>>> model = protodepth.ProtoDepth.from_pretrained("any-sensor")  # doctest: +SKIP
 >>> p = model.predict(image, sparse_depth, intrinsics)  # doctest: +SKIP
 """
 

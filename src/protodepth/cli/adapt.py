@@ -32,7 +32,7 @@ class Adapt:
     out: Path
     """Folder of the adapted model; if it holds one already, the domain is added to it."""
     model: str | None = None
-    """A model folder or a bundled name (default: the model in --out, or worlds-tiny if there is none yet)."""
+    """A model folder or a bundled name (default: the model in --out, or any-sensor if there is none yet)."""
     minutes: float = 5.0
     """How long it may take: steps and crops follow from it and from the recording."""
     steps: int | None = None

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from protodepth.cli.options import DEFAULT_MODEL
+
 
 @dataclass(frozen=True)
 class App:
@@ -10,7 +12,7 @@ class App:
     It answers this machine only (127.0.0.1), asks nothing of the network, and removes uploads when it ends (Ctrl-C).
     """
 
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     port: int | None = None
     """Port; not given = the first free one from 7860 on."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from protodepth.cli.options import DEFAULT_MODEL
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,7 +19,7 @@ class ListDomains:
     and how alike their descriptors are.
     """
 
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
 
     def run(self) -> None:
@@ -49,7 +51,7 @@ class ShowDomain:
 
     name: str
     """The domain."""
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
 
     def run(self) -> None:
@@ -97,7 +99,7 @@ class ExportDomain:
     """The domain."""
     out: Path
     """The folder to write."""
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
 
     def run(self) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from protodepth.cli.options import DEFAULT_MODEL
+
 if TYPE_CHECKING:
     from protodepth.data.frame import Domain
     from protodepth.training.evaluate import Evaluation
@@ -18,7 +20,7 @@ class Evaluate:
 
     data: str
     """worlds:street, kitti:/path, lists:/path/lists.toml, or the folder of a recording."""
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
     domain: str | None = None
     """Prototype set to use ("base" = the un-adapted network)."""

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from protodepth.cli.options import DEFAULT_MODEL
+
 
 @dataclass(frozen=True)
 class Export:
@@ -14,7 +16,7 @@ class Export:
 
     out: Path
     """File to write: NAME.onnx, or NAME.xml (OpenVINO, with NAME.bin beside it)."""
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     format: Literal["onnx", "openvino"] | None = None
     """Not given = as the file's name says."""

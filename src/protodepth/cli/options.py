@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
 
-DEFAULT_MODEL = "worlds-tiny"
+DEFAULT_MODEL = "any-sensor"
 
 
 def load_model(source: str, device: str | None = "cpu") -> "ProtoDepth":

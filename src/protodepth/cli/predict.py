@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from protodepth.cli.options import DEFAULT_MODEL
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,7 +38,7 @@ class Predict:
     """Instead of the three above: a recording's folder, or a data argument such as worlds:street."""
     split: Literal["train", "val", "test"] = "test"
     """For --data that is no recording: which part."""
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     domain: str | None = None
     """Domain to use; "base" = the un-adapted network; not given = chosen for each frame."""

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from protodepth.cli.options import DEFAULT_MODEL
+
 
 @dataclass(frozen=True)
 class MeasureSpeed:
@@ -12,7 +14,7 @@ class MeasureSpeed:
     The un-adapted network, one domain, the choice among all domains and exported graphs run in turns.
     """
 
-    model: str = "worlds-tiny"
+    model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     size: str = "480x640"
     """HEIGHTxWIDTH of the frame."""

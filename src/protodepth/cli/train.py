@@ -16,7 +16,7 @@ class Train:
     """
 
     recipe: str
-    """worlds-tiny, worlds-tiny-outdoor, indoor, outdoor, or a .toml file written by an earlier run."""
+    """any-sensor, worlds-tiny, worlds-tiny-outdoor, indoor, outdoor, or a .toml file written by an earlier run."""
     out: Path
     """Folder of the run."""
     method: str = "protodepth"

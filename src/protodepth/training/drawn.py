@@ -6,9 +6,9 @@ Loss of an image, each term divided by what the plain scaffold makes of it, so t
     + 0.05 \sum_{scales, axes} \frac{|\nabla \log d - \nabla \log z|}{e_{log}}
 
 means over pixels with a depth; those that carry a point count a tenth; e is the scaffold's own error.  Frames are drawn
-ahead by a second process into files of the run's folder; step n chooses among a fixed number of them, so that a run that
-is killed and resumed is the same run.  The rate is constant after a warm-up and falls at the end: one whose ``steps``
-are raised before it falls goes on as if it had been so from the start, and can be trained over many days.
+ahead by a second process into files of the run's folder; step n chooses among a fixed number of them, so that a run
+that is killed and resumed is the same run.  The rate is constant after a warm-up and falls at the end: one whose
+``steps`` are raised before it falls goes on as if it had been so from the start, and can be trained over many days.
 """
 
 import json
