@@ -32,7 +32,7 @@ FLOORS = (
     "__main__",
 )
 FLOORS_OF_DATA = (
-    "data.files data.frame data.sampling data.projection data.augment data.interpolation",
+    "data.files data.frame data.sampling data.projection data.augment data.interpolation data.hidden",
     "data.faults data.arguments",
     "data.batches data.entries",
     "data.manifest data.recording data.worlds",

@@ -1,6 +1,7 @@
 """The files, folders and modules that documents, comments and docstrings name are there."""
 
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,7 @@ SOURCES = [
 INVENTED = {"tests/unit/a/test_b.py"}  # how test_import_layers.py speaks of any file
 WHOLE_PATH = re.compile(r"\b(?:src/protodepth|tests|docs|benchmarks|examples)/[\w./-]*\w")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)")
-MODULE = re.compile(r"^\s*(?:from (protodepth[\w.]*) import|import (protodepth[\w.]*))", re.MULTILINE)
+IMPORT = re.compile(r"^\s*from (protodepth[\w.]*) import ([\w, ]+)$|^\s*import (protodepth[\w.]*)", re.MULTILINE)
 
 
 def missing_paths(text: str) -> set[str]:
@@ -35,9 +36,11 @@ def test_every_link_leads_somewhere(document: str) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_imported_module_exists(document: str) -> None:
-    named = {a or b for a, b in MODULE.findall((ROOT / document).read_text())}
-    assert {name for name in named if find_spec(name) is None} == set()
+def test_everything_that_is_imported_exists(document: str) -> None:
+    for module, names, alone in IMPORT.findall((ROOT / document).read_text()):
+        found = import_module(module or alone)
+        for name in filter(None, (n.split(" as ")[0].strip() for n in names.split(","))):
+            assert hasattr(found, name) or find_spec(f"{module}.{name}"), f"{module}.{name}"
 
 
 def test_the_first_screen_of_the_readme_has_both_commands_and_every_target_exists() -> None:
