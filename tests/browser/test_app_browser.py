@@ -2,7 +2,9 @@
 it leaves nothing.
 """
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -210,6 +212,53 @@ def test_the_server_refuses_other_hosts_large_bodies_paths_and_large_files(site:
     )
     assert status(upload) == 413
     assert sum(f.stat().st_size for f in site.folder.rglob("*") if f.is_file()) < 20 * 2**20
+
+
+PATHS = (
+    *("/", "/config", "/%ff%fe", "/assets/..%2f..%2fetc/passwd", "/gradio_api/upload", "/gradio_api/queue/join"),
+    *("/gradio_api/file=x", "/gradio_api/file=%00", "/gradio_api/run/predict", "/gradio_api/call/x"),
+    *("/gradio_api/queue/data", "/gradio_api/queue/data?session_hash=" + "a" * 3000),
+    "/gradio_api/upload_progress?upload_id=%00",
+)
+BODIES = (
+    *(b"", b"{}", b"[" * 20000, b"\xff\xfe", b'{"data": null, "fn_index": 1e99}', b'{"fn_index": -1, "data": []}'),
+    b'{"data": [[]], "fn_index": 0, "session_hash": {"a": 1}}',
+    b"--x\r\nContent-Disposition: form-data\r\n\r\n--x--",
+    b'--x\r\nContent-Disposition: form-data; name="files"; filename="../../x\x00.png"\r\n\r\nhello\r\n--x--\r\n',
+)
+
+
+def hostile(address: str, count: int, seed: int) -> dict[int, int]:
+    """Requests with wrong methods, paths, headers and bodies, as bytes on the wire; counts the answers by status."""
+    dice, found = random.Random(seed), {}
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    kinds = [["Content-Type: application/json"], ["Content-Type: multipart/form-data; boundary=x"], []]
+    more = [[], [], [], ["Origin: http://evil.example"], ["Cookie: " + "a=b;" * 200]]
+    for _ in range(count):
+        body = dice.choice(BODIES)
+        lines = [f"{dice.choice(['GET', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])} {dice.choice(PATHS)} HTTP/1.1"]
+        lines += [f"Host: {dice.choice([f'{host}:{port}'] * 6 + ['evil.example'])}", "Connection: close"]
+        lines += [*dice.choice(kinds), *dice.choice(more), f"Content-Length: {len(body)}", "", ""]
+        with socket.create_connection((host, int(port)), timeout=5) as wire, contextlib.suppress(TimeoutError):
+            wire.sendall("\r\n".join(lines).encode() + body)
+            head = wire.recv(64)  # a stream of events waits for some, and the time is up
+            code = int(head.split()[1]) if head.startswith(b"HTTP/") else 0
+            found[code] = found.get(code, 0) + 1
+    return found
+
+
+def test_hostile_requests_are_never_answered_with_500(site: Site):
+    found = hostile(site.address, 40, 1)
+    assert not [code for code in found if code >= 500], found
+    assert status(urllib.request.Request(site.address)) == 200
+
+
+@pytest.mark.slow
+def test_a_thousand_hostile_requests_are_never_answered_with_500(site: Site):
+    found = hostile(site.address, 1000, 2)
+    print(found)
+    assert not [code for code in found if code >= 500], found
+    assert status(urllib.request.Request(site.address)) == 200
 
 
 def test_the_command_ends_by_a_signal_with_code_0_and_leaves_no_folder(tmp_path: Path):

@@ -26,7 +26,9 @@ class Limits:
     """What a visitor may ask for."""
 
     file_bytes: int = 20 * 2**20
-    pixels: int = 16_000_000
+    files: int = 64  # uploads that are kept at a time ...
+    stored_bytes: int = 200 * 2**20  # ... and their size
+    pixels: int = 16_000_000  # less where the memory, as measured, holds fewer
     seconds: float = 30.0
     queue: int = 8  # visitors that may wait; one is served at a time
 

@@ -2,9 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from protodepth.app.answers import (
     AUTO,
     DEPTH_FILES,
     IMAGE_FILES,
-    Answer,
     Limits,
     Question,
     answer,
@@ -22,82 +19,27 @@ from protodepth.app.answers import (
     example_names,
     intrinsics_text,
 )
-from protodepth.errors import DataError, ProtoDepthError
+from protodepth.app.guard import HOST, Guard
+from protodepth.app.worker import Work, Worker
+from protodepth.errors import ProtoDepthError
 from protodepth.inference.engines.runtimes import need
 from protodepth.model import ProtoDepth
 from protodepth.types import BASE
 
-HOST = "127.0.0.1"
 OWN_FILES = "my own files"
-# The page may load from itself only; a sandboxed frame inside shows the point clouds.
-POLICY = (
-    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self'; form-action 'self'; "
-    "frame-ancestors 'self'; object-src 'none'; base-uri 'self'"
-)
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-
-class Guard:
-    """Middleware: refuses other hosts (a page elsewhere could point its name at this machine)
-    and large or unsized bodies.
-    """
-
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], limit: int) -> None:
-        self.app, self.limit = app, limit
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        refusal = self.refusal(scope)
-        if refusal is not None:
-            code, text = refusal
-            await send({"type": "http.response.start", "status": code, "headers": [(b"content-type", b"text/plain")]})
-            await send({"type": "http.response.body", "body": text.encode()})
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = [(b"content-security-policy", POLICY.encode()), (b"x-content-type-options", b"nosniff")]
-                message["headers"] = [*message.get("headers", []), *headers, (b"referrer-policy", b"no-referrer")]
-            await send(message)
-
-        await self.app(scope, receive, guarded)
-
-    def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = dict(scope["headers"])
-        if headers.get(b"host", b"").rsplit(b":", 1)[0] not in (HOST.encode(), b"localhost"):
-            return 400, "this page answers to its own address only"
-        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            return None
-        length = headers.get(b"content-length", b"")
-        if not length.isdigit():
-            return 411, "the length of the request is needed"
-        return (413, "the request is too large") if int(length) > self.limit else None
 
 
 class Desk:
     """Answers questions one at a time and gives up on one that takes too long."""
 
-    def __init__(self, model: ProtoDepth, limits: Limits) -> None:
+    def __init__(self, model: ProtoDepth, limits: Limits, work: Work = answer) -> None:
         self.model, self.limits = model, limits
-        self._pool = ThreadPoolExecutor(max_workers=1)
-
-    def ask(self, question: Question) -> Answer:
-        task = self._pool.submit(answer, self.model, question, self.limits)
-        try:
-            return task.result(timeout=self.limits.seconds)
-        except TookTooLong:
-            task.cancel()
-            raise DataError(f"this took longer than {self.limits.seconds:g} s: try a smaller image") from None
+        self._worker = Worker(model, limits, work)
 
     def html(self, question: Question) -> tuple[str, str]:
         """Results and point clouds, or a message; a visitor's mistake is never an exception."""
         try:
-            answer = self.ask(question)
+            answer = self._worker.ask(question)
             return view.result_html(answer), view.cloud_html(answer)
         except ProtoDepthError as error:
             text = str(error)
@@ -106,7 +48,7 @@ class Desk:
             return view.error_html(text), ""
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._worker.close()
 
 
 def page(desk: Desk) -> Any:
@@ -183,7 +125,7 @@ def running(model: ProtoDepth, *, port: int | None = None, limits: Limits = Limi
                 footer_links=[],
                 theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
                 css=view.style(),
-                app_kwargs={"middleware": [Middleware(Guard, limit=2 * limits.file_bytes)]},  # type: ignore[arg-type]
+                app_kwargs={"middleware": [Middleware(Guard, limits=limits, folder=Path(folder))]},  # type: ignore[arg-type]
             )
             yield address
         finally:
