@@ -244,6 +244,32 @@ PATTERNS: tuple[tuple[Scatter, float], ...] = (
 )
 
 
+def as_found(depth: Array, rng: Rng) -> Array:
+    """Depth as real places and the maps that judge there have it, where a drawn one is too good to be true.
+
+    Surfaces are uneven, edges run a little beside those of the picture and are smeared over a pixel or two, and beside
+    a near thing there is a strip without any depth.
+    """
+    out, size = depth.astype(np.float32), depth.shape
+    if rng.random() < 0.35:  # edges that do not quite follow the picture's
+        reach, cell = rng.uniform(0.5, 3.0), rng.uniform(4, 30)
+        places = np.indices(size, np.float32) + reach * np.stack([smooth_noise(rng, size, cell) for _ in range(2)])
+        rows, columns = (np.clip(np.round(p), 0, n - 1).astype(int) for p, n in zip(places, size, strict=True))
+        out = out[rows, columns]
+    if rng.random() < 0.3:
+        known, sigma = (out > 0).astype(np.float32), rng.uniform(0.4, 1.3)
+        share = np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3)
+        out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / share, 0).astype(np.float32)
+    if rng.random() < 0.65:
+        for _ in range(rng.integers(1, 3)):
+            out = out * (1 + _log(rng, 0.0004, 0.008) * smooth_noise(rng, size, _log(rng, 2.5, 50)))
+    if rng.random() < 0.25:
+        rim = ndimage.binary_dilation(edges(out), iterations=int(rng.integers(1, 4)))
+        near = ndimage.minimum_filter(np.where(out > 0, out, np.inf), 9)
+        out = np.where(rim & (out > 1.05 * near), 0, out)
+    return out.astype(np.float32)
+
+
 def measured(depth: Array, rng: Rng) -> Array:
     """Depth as a sensor says it everywhere: smeared at edges, off registration, noisy, rounded."""
     out = depth.astype(np.float32)
@@ -262,7 +288,7 @@ def measured(depth: Array, rng: Rng) -> Array:
         moved = np.zeros(out.shape, out.dtype)
         moved.ravel()[(places[0] * out.shape[1] + column).ravel()[order]] = out.ravel()[order]
         out = np.where(moved > 0, moved, out) if rng.random() < 0.5 else moved
-    noise = rng.choice([0.0, 0.0, 0.003, 0.01, 0.02]) * rng.standard_normal(out.shape)
+    noise = rng.choice([0.0, 0.0, 0.0, 0.002, 0.005, 0.015]) * rng.standard_normal(out.shape)
     out = out * np.clip(1 + noise * (out / middle if rng.random() < 0.5 else 1), 0.5, 1.5)
     if rng.random() < 0.2:
         out = out * (1 + rng.uniform(0.002, 0.015) * smooth_noise(rng, out.shape, rng.uniform(5, 30)))
@@ -307,13 +333,13 @@ def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tup
             i, j = (np.arange(h) * (rows / h)).astype(int), (np.arange(w) * (columns / w)).astype(int)
             part = ndimage.uniform_filter(part, (2, 2, 1))[i][:, j] if zoom > 1.4 else part[i][:, j]
             z = z[i][:, j]
-        if (z > 0).mean() > 0.2:
+        if (z > 0).mean() > 0.25:
             break
     if rng.random() < 0.5:
         part, z = part[:, ::-1].copy(), z[:, ::-1].copy()  # a view would be copied where points are written into it
-    part = film(part, rng)
+    part, z = film(part, rng), as_found(z, rng)
     sparse = sense(z, part, rng)
-    if rng.random() < 0.35:  # a picture that sits beside its depth
+    if rng.random() < 0.25:  # a picture that sits beside its depth
         part = np.roll(part, rng.integers(-4, 5, 2), (0, 1))
     if rng.random() < 0.08:  # in the dark the points are all there is
         part = np.full_like(part, rng.random())

@@ -24,7 +24,7 @@ def test_a_frame_is_the_same_whenever_it_is_drawn_and_another_for_another_seed()
 
 
 @pytest.mark.parametrize("pattern", [p for p, _ in anywhere.PATTERNS])
-def test_every_pattern_of_points_leaves_something_to_fill_in(pattern: anywhere.Pattern) -> None:
+def test_every_pattern_of_points_leaves_something_to_fill_in(pattern: anywhere.Scatter) -> None:
     picture, depth = anywhere.draw(1, (48, 64))
     shares = [pattern(depth, picture / 255.0, np.random.default_rng(i)).mean() for i in range(12)]
     assert min(shares) < 1
