@@ -301,7 +301,9 @@ class ScaleFree(Backbone):
         self.latent_specs = (
             *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
             *(LatentSpec(f"skip{n}_depth", d[n], Modality.DEPTH) for n in range(4)),
-            LatentSpec("latent", i[4] + d[4], Modality.FUSED, bottleneck=True),
+            LatentSpec("latent_depth", d[4], Modality.DEPTH),
+            # What describes an image is the picture's half: the number and pattern of points do not change it.
+            LatentSpec("latent_image", i[4], Modality.IMAGE, bottleneck=True),
         )
         self.default_layers = tuple(s.name for s in self.latent_specs)
 
@@ -345,7 +347,7 @@ class ScaleFree(Backbone):
             look = self.image_stages[n](look)
             depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
             layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
-        layers["latent"] = torch.cat([layers.pop("skip4_image"), layers.pop("skip4_depth")], 1)
+        layers["latent_image"], layers["latent_depth"] = layers.pop("skip4_image"), layers.pop("skip4_depth")
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
 
@@ -361,7 +363,7 @@ class ScaleFree(Backbone):
 
     def decode(self, latents: Latents) -> Depth:
         layers, context = latents.layers, latents.context
-        x = active(layers["latent"])
+        x = active(torch.cat([layers["latent_image"], layers["latent_depth"]], 1))
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
         x = x + active(self.last(x))

@@ -127,8 +127,8 @@ def test_latents_are_the_declared_ones_and_the_small_network_is_small() -> None:
     layers = net.encode(scene()).layers
     assert list(layers) == [s.name for s in net.latent_specs]
     assert all(layers[s.name].shape[1] == s.channels for s in net.latent_specs)
-    assert tuple(layers["latent"].shape[-2:]) == (2, 3)
-    assert {s.modality for s in net.latent_specs} == set(Modality)
+    assert tuple(layers["latent_depth"].shape[-2:]) == (2, 3)
+    assert {s.modality for s in net.latent_specs} == {Modality.IMAGE, Modality.DEPTH}
     assert count_parameters(net) < 700_000
     assert backbones.get("scalefree") is ScaleFree
 
@@ -142,3 +142,9 @@ def test_every_latent_and_the_image_matter() -> None:
             moved_layer = {k: v + (k == name) * torch.randn_like(v) for k, v in latents.layers.items()}
             assert not torch.equal(net.decode(latents.with_layers(moved_layer)), depth), name
         assert not torch.equal(net(replace(batch, image=batch.image.flip(-1))), depth)
+
+
+def test_what_describes_an_image_does_not_depend_on_its_points() -> None:
+    net = network()
+    few, many = (net.encode(scene(count=n)).layers[net.bottleneck.name] for n in (20, 3000))
+    assert torch.equal(few, many)
