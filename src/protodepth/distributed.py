@@ -57,18 +57,18 @@ def device(name: str | None = None) -> torch.device:
     """
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(name)
+        wanted = torch.device(name)
     except RuntimeError:
-        found = torch.device("meta")
-    if found.type not in ("cpu", "cuda"):
+        wanted = torch.device("meta")
+    if wanted.type not in ("cpu", "cuda"):
         raise ConfigError(f"unknown device {name!r}: give cpu, cuda or cuda:N")
-    if found.type == "cpu":
-        return found
+    if wanted.type == "cpu":
+        return wanted
     if not torch.cuda.is_available():
         raise ConfigError(
             f"device {name!r}: this machine or this build of torch {torch.__version__} has no CUDA; use cpu"
         )
-    index = int(os.environ.get("LOCAL_RANK", "0")) if found.index is None else found.index
+    index = int(os.environ.get("LOCAL_RANK", "0")) if wanted.index is None else wanted.index
     if index >= torch.cuda.device_count():
         raise ConfigError(f"device cuda:{index}: there are {torch.cuda.device_count()} GPUs, counted from 0")
     return torch.device("cuda", index)
@@ -133,9 +133,9 @@ def gather(value: T) -> list[T]:
     """
     if not joined():
         return [value]
-    found: list[Any] = [None] * world()
-    _exchange(lambda: dist.all_gather_object(found, value))
-    return found
+    values: list[Any] = [None] * world()
+    _exchange(lambda: dist.all_gather_object(values, value))
+    return values
 
 
 def from_first(value: T) -> T:
@@ -192,8 +192,8 @@ def sum_gradients(parameters: Sequence[nn.Parameter], *, finite: bool) -> bool:
     pieces = [torch.zeros_like(p) if empty else p.grad for p, empty in zip(parameters, blank, strict=True)]
     flags = torch.tensor([*(float(not empty) for empty in blank), float(not finite)], device=parameters[0].device)
     flat = add_up(torch.cat([*(t.flatten() for t in pieces), flags.to(pieces[0].dtype)]))  # type: ignore[union-attr]
-    *sums, found = torch.split(flat, [*(p.numel() for p in parameters), len(flags)])
-    known = found.tolist()
+    *sums, flag_sums = torch.split(flat, [*(p.numel() for p in parameters), len(flags)])
+    known = flag_sums.tolist()
     for parameter, total, count in zip(parameters, sums, known, strict=False):
         parameter.grad = total.view_as(parameter) if count else None
     return known[-1] == 0

@@ -60,8 +60,8 @@ def sample(image: Tensor, pixels: Float[Tensor, "b 2 h w"]) -> Tensor:
     grid = torch.stack([x, y], -1)
     nowhere = torch.isnan(grid)
     safe = torch.where(nowhere, 0.0, grid).clamp(-2, 2)
-    found = F.grid_sample(image, safe, mode="bilinear", padding_mode="border", align_corners=True)
-    return torch.where(nowhere.any(-1)[:, None], torch.nan, found)
+    looked_up = F.grid_sample(image, safe, mode="bilinear", padding_mode="border", align_corners=True)
+    return torch.where(nowhere.any(-1)[:, None], torch.nan, looked_up)
 
 
 def reproject(

@@ -52,9 +52,9 @@ class ProtoDepth(nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         if f"d_{name}" not in self._domains:
             raise UnknownNameError("domain", name, self.domains)
-        found = self._domains[f"d_{name}"]
-        assert isinstance(found, DomainPrototypes)
-        return found
+        prototypes = self._domains[f"d_{name}"]
+        assert isinstance(prototypes, DomainPrototypes)
+        return prototypes
 
     def add_domain(
         self, name: str, *, base: bool = False, config: PrototypeConfig | None = None, seed: int = 0

@@ -146,8 +146,8 @@ class Gaussians:
         distribution (split conformal prediction); with fewer samples than that needs, see ``few_samples_threshold``.
         """
         if false_alarms not in self._thresholds:
-            found = torch.stack([own_threshold(d, false_alarms) for d in self.own]).clamp(min=1e-6)
-            self._thresholds[false_alarms] = found
+            thresholds = torch.stack([own_threshold(d, false_alarms) for d in self.own]).clamp(min=1e-6)
+            self._thresholds[false_alarms] = thresholds
         return self._thresholds[false_alarms]
 
 

@@ -49,7 +49,7 @@ class Train:
             self.out,
             method=self.method,
             changes=changes,
-            settings=self.set,
+            overrides=self.set,
             resume=self.resume,
             device=self.device,
         )

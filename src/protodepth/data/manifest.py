@@ -72,7 +72,7 @@ def counts_text(counts: Counts) -> str:
     """>>> counts_text({"test frames": (12, 654)})
     '12 of 654 test frames'
     """
-    return ", ".join(f"{found} of {known} {what}" for what, (found, known) in counts.items())
+    return ", ".join(f"{counted} of {known} {what}" for what, (counted, known) in counts.items())
 
 
 def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: Mapping[str, str]) -> Domain:
@@ -93,7 +93,7 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: 
         **reader.describe(),
         "options": dict(scan.options),
         "frames": counts,
-        "counts": {what: {"found": found, "published": number} for what, (found, number) in known.items()},
+        "counts": {what: {"found": counted, "published": number} for what, (counted, number) in known.items()},
         "skipped": {"bad": len(bad)},
         "entries": digest(*parts.values()),
         "notes": (note,) if note else (),
@@ -341,7 +341,7 @@ def _described(folder: Path, meta: dict[str, Any], root: str | Path | None, with
         splits={},
         expected=meta["expected"],
         options=meta["options"],
-        tally=lambda: {what: (found, known) for what, (found, known) in meta.get("tally", {}).items()},
+        tally=lambda: {what: (counted, known) for what, (counted, known) in meta.get("tally", {}).items()},
     )
     tables = {s: EntryTable.open(folder / f"{s}.jsonl") for s in SPLITS}
     return _domain(scan, tables, withhold, meta["bad"])

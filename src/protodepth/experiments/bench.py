@@ -66,7 +66,7 @@ def bench(
     cells, store = ordered(plan(names, options)), Store(out, device)
     check_data(cells, store)
     claim(out, names, options)
-    failed = work(cells, store, reporter)
+    failed = run_cells(cells, store, reporter)
     paths = write_report(out, command)
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
@@ -133,7 +133,7 @@ def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: 
     claims.check_same(path.parent.parent.parent, experiment.name, files.read_json(path), wanted)
 
 
-def work(
+def run_cells(
     cells: Sequence[Cell], store: Store, reporter: Reporter, *, workers: Workers = WORKERS, pause: float = PAUSE
 ) -> dict[str, str]:
     """Run every cell that is not done, needs first; returns what failed by title."""

@@ -19,7 +19,7 @@ from PIL import Image as Pillow
 from protodepth.data.frame import SPLITS, Frame, evenly
 from protodepth.data.interpolation import completions
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
-from protodepth.experiments.bench import claim_folder, work
+from protodepth.experiments.bench import claim_folder, run_cells
 from protodepth.experiments.cells import Cell, Store, digest, ordered
 from protodepth.experiments.jobs import Job
 from protodepth.experiments.measure import (
@@ -354,7 +354,7 @@ def bench_real(
     plan, store = RealPlan.of(options), Store(out, device)
     claim_folder(out)
     cells = plan.cells()
-    failed = work(cells, store, reporter or Reporter(quiet=True), workers=RealWorkers(plan).table())
+    failed = run_cells(cells, store, reporter or Reporter(quiet=True), workers=RealWorkers(plan).table())
     about = about_run(command, options.seed, threads=torch.get_num_threads(), split=options.split)
     results = document(plan, cells, store)
     paths = real_page.write(out, results, about, figures(cells, store))

@@ -13,7 +13,7 @@ import torch
 from scipy.stats import qmc
 
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
-from protodepth.experiments.bench import check_data, claim_folder, work
+from protodepth.experiments.bench import check_data, claim_folder, run_cells
 from protodepth.experiments.cells import Cell, Store, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
@@ -134,7 +134,7 @@ def tune(
     store, every = Store(out, device), ordered(cell for trials_of_row in planned.values() for _, cell in trials_of_row)
     check_data(every, store)
     claim_folder(out)
-    failed = work(every, store, reporter or Reporter(quiet=True))
+    failed = run_cells(every, store, reporter or Reporter(quiet=True))
     chosen, record = {}, []
     for row, trials_of_row in planned.items():
         judged = [(score(store.result(cell), row[2]), trial) for trial, cell in trials_of_row if store.done(cell)]

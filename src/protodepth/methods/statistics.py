@@ -24,8 +24,8 @@ def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = F
     """s of frames spread evenly over a dataset, as the un-adapted encoder gives them."""
     count, bottleneck = min(frames, len(data)), model.backbone.bottleneck
     rows = []
-    for found in readable(data, Faults(len(data)), (i * len(data) // count for i in range(count))):
-        frame = replace(found, neighbours=(), poses=())
+    for read in readable(data, Faults(len(data)), (i * len(data) // count for i in range(count))):
+        frame = replace(read, neighbours=(), poses=())
         latents = model.backbone.encode(collate([frame]).to(model.descriptors()[1].device))
         rows.append(sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout))
     return torch.cat(rows) if rows else torch.empty(0, bottleneck.channels)

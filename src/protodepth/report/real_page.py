@@ -48,13 +48,13 @@ def predictor(row: MeasuredRow) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Measurements:
     """The rows by setting and predictor."""
 
     rows: dict[Setting, dict[str, MeasuredRow]]
 
     @classmethod
-    def of(cls, rows: Sequence[MeasuredRow]) -> "Found":
+    def of(cls, rows: Sequence[MeasuredRow]) -> "Measurements":
         out: dict[Setting, dict[str, MeasuredRow]] = {}
         for row in rows:
             out.setdefault((row["recording"], row["pattern"]), {})[predictor(row)] = row
@@ -77,8 +77,8 @@ class Found:
         return math.inf if row["mean"][error] is None else row["mean"][error] / best
 
     def ratios(self, name: str, error: str = "mae") -> dict[Setting, float]:
-        found = {s: self.ratio(s, name, error) for s in self.rows}
-        return {s: v for s, v in found.items() if v is not None}
+        ratios = {s: self.ratio(s, name, error) for s in self.rows}
+        return {s: v for s, v in ratios.items() if v is not None}
 
     def role(self, name: str) -> str:
         return next(str(rows[name]["role"]) for rows in self.rows.values() if name in rows)
@@ -100,17 +100,17 @@ def mean(values: Sequence[float]) -> float | None:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def summary(found: Found) -> Table:
+def summary(measured: Measurements) -> Table:
     """A line for each predictor: means over all settings, the worst one, and how many lose against interpolation."""
     lines = []
-    for name in found.predictors:
-        mae, rmse = found.ratios(name), found.ratios(name, "rmse")
+    for name in measured.predictors:
+        mae, rmse = measured.ratios(name), measured.ratios(name, "rmse")
         if not mae:
             continue
         holes = [v for (_, p), v in mae.items() if p.startswith("holes")]
         worst = max(mae, key=lambda s: mae[s])
-        gains = found.gains(name)
-        seconds = [float(rows[name]["seconds"]) for rows in found.rows.values() if name in rows]
+        gains = measured.gains(name)
+        seconds = [float(rows[name]["seconds"]) for rows in measured.rows.values() if name in rows]
         cells: tuple[Value | str, ...] = (
             Value(mean(list(mae.values()))),
             Value(mean(list(rmse.values()))),
@@ -122,7 +122,7 @@ def summary(found: Found) -> Table:
             Value(max(gains.values(), default=None)),
             Value(1000 * (mean(seconds) or 0)),
         )
-        lines.append(Line((name,), cells, ranked=found.role(name) != "classical"))
+        lines.append(Line((name,), cells, ranked=measured.role(name) != "classical"))
     columns = (
         Column("MAE", "mean ratio", "", 3),
         Column("RMSE", "mean ratio", "", 3),
@@ -138,22 +138,22 @@ def summary(found: Found) -> Table:
         "Ratio: error over that of the best classical method in the same setting; those of the classical methods "
         "themselves are therefore 1 or more."
     )
-    title = f"Means over {len(found.rows)} settings"
+    title = f"Means over {len(measured.rows)} settings"
     return Table(name="summary", title=title, heads=("Predictor",), columns=columns, lines=tuple(lines), note=note)
 
 
-def overview(found: Found) -> Table:
+def overview(measured: Measurements) -> Table:
     """A line for each setting: the MAE of every predictor and its ratio."""
     columns = [Column("points", "", "mean", 0, ranked=False)]
-    for name in found.predictors:
+    for name in measured.predictors:
         columns += [Column("MAE", name, "mm", 1, ranked=False), Column("ratio", name, "", 2, ranked=False)]
     lines = []
-    for setting, rows in found.rows.items():
+    for setting, rows in measured.rows.items():
         first = next(iter(rows.values()))
         cells: list[Value | str] = [Value(first["points"])]
-        for name in found.predictors:
+        for name in measured.predictors:
             value = rows[name]["mean"]["mae"] if name in rows else None
-            cells += [Value(value), Value(found.ratio(setting, name))]
+            cells += [Value(value), Value(measured.ratio(setting, name))]
         lines.append(Line(setting, tuple(cells), group=setting[0]))
     return Table(
         name="settings",
@@ -165,7 +165,7 @@ def overview(found: Found) -> Table:
     )
 
 
-def details(found: Found, recording: str) -> Table:
+def details(measured: Measurements, recording: str) -> Table:
     """All errors on one recording: a line for each pattern and predictor."""
     columns = [
         Column("MAE", "all", "mm", 1),
@@ -176,10 +176,10 @@ def details(found: Found, recording: str) -> Table:
         Column("CPU time", "", "ms a frame", 0, ranked=False),
     ]
     lines = []
-    for setting, rows in found.rows.items():
+    for setting, rows in measured.rows.items():
         for name, row in rows.items() if setting[0] == recording else ():
             errors = row["mean"]
-            ratios = [Value(found.ratio(setting, name, e)) for e in ("mae", "rmse")]
+            ratios = [Value(measured.ratio(setting, name, e)) for e in ("mae", "rmse")]
             own = [Value(errors["mae"]), Value(errors["rmse"]), *ratios, *(Value(errors[r]) for r in REGIONS)]
             lines.append(Line((setting[1], name), (*own, Value(1000 * row["seconds"])), group=setting[1]))
     return Table(
@@ -256,12 +256,12 @@ def choosing(rows: Sequence[MeasuredRow], choices: Sequence[MeasuredRow]) -> Tab
     )
 
 
-def findings(found: Found) -> list[str]:
+def findings(measured: Measurements) -> list[str]:
     """The summary in sentences."""
     out = []
-    for name in found.predictors:
-        ratios, rmse = found.ratios(name), found.ratios(name, "rmse")
-        if not ratios or found.role(name) == "classical":
+    for name in measured.predictors:
+        ratios, rmse = measured.ratios(name), measured.ratios(name, "rmse")
+        if not ratios or measured.role(name) == "classical":
             continue
         worst = max(ratios, key=lambda s: ratios[s])
         above = sum(v > 1 for v in ratios.values())
@@ -270,7 +270,7 @@ def findings(found: Found) -> list[str]:
             f"classical method's on average, worst in {' '.join(worst)} ({ratios[worst]:.2f}), above 1.0 in {above} of "
             f"{len(ratios)} settings"
         )
-        gains = found.gains(name)
+        gains = measured.gains(name)
         if gains:
             text += f"; {mean(list(gains.values())):.3f} of its base's MAE, at worst {max(gains.values()):.3f}"
         out.append(text + ".")
@@ -280,27 +280,27 @@ def findings(found: Found) -> list[str]:
 # --- page -------------------------------------------------------------------------------------------------------------
 
 
-def sections(found: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]]) -> list[Section]:
+def sections(document: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]]) -> list[Section]:
     """The page's parts from the document that ``results.json`` keeps under ``experiments.real``."""
-    rows, all_rows = found["rows"], Found.of(found["rows"])
+    rows, all_rows = document["rows"], Measurements.of(document["rows"])
     tables = [summary(all_rows), overview(all_rows)]
-    if found["adapted"]:
-        tables.append(adaptations(found["adapted"]))
-    if found["choices"] or any(r.get("choice") for r in rows):
-        tables.append(choosing(rows, found["choices"]))
-    patterns = "; ".join(f"{name}: {text}" for name, text in found["patterns"].items())
+    if document["adapted"]:
+        tables.append(adaptations(document["adapted"]))
+    if document["choices"] or any(r.get("choice") for r in rows):
+        tables.append(choosing(rows, document["choices"]))
+    patterns = "; ".join(f"{name}: {text}" for name, text in document["patterns"].items())
     first = Section(
         name=SECTION,
         title="Summary",
-        about=f"Frames of the {found['options']['split']} blocks. Patterns of points: {patterns}.",
+        about=f"Frames of the {document['options']['split']} blocks. Patterns of points: {patterns}.",
         tables=[t for t in tables if t.lines],
         findings=findings(all_rows),
-        missing=[f"not finished yet: {title}" for title in found["missing"]],
-        data={k: v for k, v in found.items() if k != "missing"} | {"unfinished": found["missing"]},
-        seconds=sum(float(a["seconds"]) for a in found["adapted"]),
+        missing=[f"not finished yet: {title}" for title in document["missing"]],
+        data={k: v for k, v in document.items() if k != "missing"} | {"unfinished": document["missing"]},
+        seconds=sum(float(a["seconds"]) for a in document["adapted"]),
     )
     parts = [first]
-    for name, about in found["recordings"].items():
+    for name, about in document["recordings"].items():
         height, width = about["size"]
         kind = "dense depth" if about["dense"] else "one sparse sweep a frame"
         text = f"{width}x{height}, {kind}, {len(about['measured'])} frames measured. Split: {about['split']}."
@@ -318,7 +318,7 @@ def sections(found: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]]) 
 
 
 def write(
-    folder: Path, found: Mapping[str, Any], about: dict[str, Any], figures: Mapping[str, Sequence[Figure]]
+    folder: Path, document: Mapping[str, Any], about: dict[str, Any], figures: Mapping[str, Sequence[Figure]]
 ) -> list[Path]:
     """report.html, report.md, results.json and figures/; returns the three paths."""
-    return bench_page.write(folder, sections(found, figures), about, WORDS)
+    return bench_page.write(folder, sections(document, figures), about, WORDS)

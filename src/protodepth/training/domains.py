@@ -57,7 +57,7 @@ def details(model: ProtoDepth, name: str, folder: Path | None = None) -> dict[st
     """Everything about one domain, JSON-able."""
     domain, overhead = model.domain(name), model.overhead()
     names, matrix = similarity_matrix(model)
-    found: dict[str, Any] = {
+    facts_of_domain: dict[str, Any] = {
         "name": name,
         "base": domain.base,
         "parameters": {**overhead.layers[name], "descriptor": overhead.descriptors[name]},
@@ -68,18 +68,18 @@ def details(model: ProtoDepth, name: str, folder: Path | None = None) -> dict[st
         "history": model.history.get(name, History()).to_json(),
     }
     if name in names:
-        found["similarity"] = {n: round(v, 5) for n, v in zip(names, matrix[names.index(name)], strict=True)}
+        facts_of_domain["similarity"] = {n: round(v, 5) for n, v in zip(names, matrix[names.index(name)], strict=True)}
     gaussians = model.statistics.gaussians(names)
     if name in names and gaussians is not None:
         own, index = model.statistics[name], names.index(name)
         distances = gaussians.distances(own.mean[None].to(gaussians.means.device))[0].tolist()
-        found["statistics"] = {
+        facts_of_domain["statistics"] = {
             "frames": own.count,
             "left_out": len(own.samples),
             "unknown_beyond": round(float(gaussians.thresholds()[index]), 3),
             "distance_of_mean": {n: round(v, 3) for n, v in zip(names, distances, strict=True)},
         }
-    return found
+    return facts_of_domain
 
 
 def describe_base(model: ProtoDepth, data: Domain, name: str | None = None, *, source: str = "") -> str:

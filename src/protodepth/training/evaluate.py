@@ -39,9 +39,9 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
             for frames in groups(readable(data, faults, block), batch_size)
             for row in image_errors(frames, predict(collate(frames)), rules)
         ]
-    for found in distributed.gather((rows, faults.reasons)):
-        rows |= found[0]
-        faults.merge(found[1])
+    for part in distributed.gather((rows, faults.reasons)):
+        rows |= part[0]
+        faults.merge(part[1])
     images = [row for start in sorted(rows) for row in rows[start]]
     if not images:
         raise DataError("there are no frames to evaluate")

@@ -233,8 +233,8 @@ def fit(
             raise
         finally:
             loader.close()
-    for found in distributed.gather(loader.faults.reasons):
-        loader.faults.merge(found)
+    for reasons in distributed.gather(loader.faults.reasons):
+        loader.faults.merge(reasons)
     progress.bad_frames = loader.faults.reasons
     state.save(step)  # a finished stage: a resumed sequence loads it instead of learning it again
     method.train(False)

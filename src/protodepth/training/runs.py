@@ -145,16 +145,16 @@ def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method
     cls = methods.get(name)
     start = copy.deepcopy(model)
     values: Any = recipe.prototypes if cls.Config is PrototypeConfig else None
-    settings = dict(recipe.settings.get(name, {}))
+    options = dict(recipe.settings.get(name, {}))
     kind = cls.Config
-    if settings and kind is None:
-        raise ConfigError(f"method {name!r} has no settings, got {sorted(settings)}")
+    if options and kind is None:
+        raise ConfigError(f"method {name!r} has no settings, got {sorted(options)}")
     if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
-        settings.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread over seeds
+        options.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread over seeds
     if values is None and kind is not None:
-        values = config.from_dict(kind, settings, f"settings of {name}")
-    elif settings:
-        values = dataclasses.replace(recipe.prototypes, **settings)
+        values = config.from_dict(kind, options, f"settings of {name}")
+    elif options:
+        values = dataclasses.replace(recipe.prototypes, **options)
     method = build(name, start, build_objective(start, recipe.objective), values)
     method.seed = recipe.seed
     return method
@@ -220,7 +220,7 @@ def train(
     *,
     method: str,
     changes: dict[str, Any],
-    settings: tuple[str, ...],
+    overrides: tuple[str, ...],
     resume: bool,
     device: str | None = None,
 ) -> None:
@@ -229,7 +229,7 @@ def train(
 
         def begin_alone() -> Recipe:
             stack.enter_context(writing(out))
-            return begin(name, out, method, changes, settings, resume)
+            return begin(name, out, method, changes, overrides, resume)
 
         try:
             recipe = distributed.lead(begin_alone)
@@ -247,7 +247,7 @@ def train(
 
 
 def begin(
-    name: str, out: Path, method: str, changes: dict[str, Any], settings: tuple[str, ...], resume: bool
+    name: str, out: Path, method: str, changes: dict[str, Any], overrides: tuple[str, ...], resume: bool
 ) -> Recipe:
     """The resolved recipe, after every check that can be made before anything runs;
     the folder is its own from here on.
@@ -257,7 +257,7 @@ def begin(
     wrong = [key for key in changes if key not in fields]
     if wrong:
         raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
-    recipe = config.override(dataclasses.replace(recipe, **changes), settings)
+    recipe = config.override(dataclasses.replace(recipe, **changes), overrides)
     check_recipe(recipe, method)
     claim(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
     return recipe

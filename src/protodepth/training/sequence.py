@@ -67,8 +67,8 @@ class Judge:
 
     def settings(self, domain: Domain, split: str | None = None) -> tuple[Evaluation, Evaluation]:
         """With the domain's name and without it; what does not choose is asked once, for both."""
-        told = self.errors(domain, agnostic=False, split=split)
-        return told, self.errors(domain, agnostic=True, split=split) if self.method.chooses else told
+        incremental = self.errors(domain, agnostic=False, split=split)
+        return incremental, self.errors(domain, agnostic=True, split=split) if self.method.chooses else incremental
 
     def check(self) -> None:
         """A method that does not choose gives the same depth with and without the name: a frame of each domain is
@@ -76,8 +76,8 @@ class Judge:
         for domain in () if self.method.chooses else self.domains:
             data = domain.split(self.split)
             batch = collate([next(readable(data, Faults(len(data))))])
-            told, not_told = (self.method.predict(batch, name).depth for name in (domain.name, None))
-            if not torch.equal(told, not_told):
+            given, chosen = (self.method.predict(batch, name).depth for name in (domain.name, None))
+            if not torch.equal(given, chosen):
                 raise ConfigError(
                     f"{self.method.name} gives other depth on {domain.name} without the domain's name: its class must "
                     "say chooses = True, or its predict must be deterministic"
@@ -179,7 +179,7 @@ def run_sequence(
         after_domain(domain)
         pairs = [judge.settings(d) for d in domains]
         judge.check()
-        incremental.append([told.mean for told, _ in pairs])
+        incremental.append([given.mean for given, _ in pairs])
         last = [not_told for _, not_told in pairs]
         agnostic.append([e.mean for e in last])
     bad |= {f"{d.name} {split}": e.bad_frames for d, e in zip(domains, last, strict=True) if e.bad_frames}
@@ -210,14 +210,14 @@ def agree(method: Method) -> None:
 
 def chosen_names(last: Sequence[Evaluation], domains: Sequence[Domain]) -> tuple[str, ...]:
     """What was chosen at all: domains in their order, then anything else."""
-    found, known = dict.fromkeys(c for e in last for c in e.chosen), [d.name for d in domains]
-    return tuple(n for n in known if n in found) + tuple(n for n in found if n not in known)
+    used, known = dict.fromkeys(c for e in last for c in e.chosen), [d.name for d in domains]
+    return tuple(n for n in known if n in used) + tuple(n for n in used if n not in known)
 
 
 def curve_points(judge: Judge, stage: int, step: int, seen: Sequence[Domain]) -> list[dict[str, Any]]:
     """Errors on the val frames of the domains seen so far, in both settings."""
     return [
-        {"stage": stage, "step": step, "domain": d.name, "setting": setting, **found.mean}
+        {"stage": stage, "step": step, "domain": d.name, "setting": setting, **judged.mean}
         for d in seen
-        for setting, found in zip(("incremental", "agnostic"), judge.settings(d, "val"), strict=True)
+        for setting, judged in zip(("incremental", "agnostic"), judge.settings(d, "val"), strict=True)
     ]

@@ -30,16 +30,16 @@ def worker(monkeypatch):
 
 def test_finished_cells_are_not_repeated(tmp_path, worker):
     cells, store = ordered([cell("b", needs=(cell("a"),)), cell("c")]), Store(tmp_path)
-    assert bench.work(cells, store, Reporter(quiet=True)) == {}
+    assert bench.run_cells(cells, store, Reporter(quiet=True)) == {}
     assert worker == ["a", "b", "c"]
-    assert bench.work(cells, store, Reporter(quiet=True)) == {}
+    assert bench.run_cells(cells, store, Reporter(quiet=True)) == {}
     assert worker == ["a", "b", "c"]
     assert not list(tmp_path.rglob("lock"))
 
 
 def test_a_cell_that_fails_takes_down_only_what_needs_it(tmp_path, worker):
     bad = cell("bad", fails=True)
-    failed = bench.work(ordered([cell("x", needs=(bad,)), cell("y")]), Store(tmp_path), Reporter(quiet=True))
+    failed = bench.run_cells(ordered([cell("x", needs=(bad,)), cell("y")]), Store(tmp_path), Reporter(quiet=True))
     assert failed == {"bad": "bad is broken", "x": "needs a cell that failed"}
     assert worker == ["bad", "y"]
 
@@ -58,7 +58,7 @@ def test_a_cell_that_another_process_works_on_is_waited_for_and_not_run_twice(tm
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.time, "sleep", pause)
-        assert bench.work([own], store, Reporter(quiet=True), pause=7.0) == {}
+        assert bench.run_cells([own], store, Reporter(quiet=True), pause=7.0) == {}
     assert looks_taken == [7.0]
     assert worker == []
     assert store.result(own) == {"name": "made elsewhere"}

@@ -9,11 +9,11 @@ import pytest
 from helpers.real_rows import document, row, rows
 from protodepth.report import real_page, tables
 from protodepth.report.bench_page import Figure
-from protodepth.report.real_page import Found
+from protodepth.report.real_page import Measurements
 
 
 def test_a_ratio_is_to_the_best_classical_method_of_the_same_setting() -> None:
-    found = Found.of(rows())
+    found = Measurements.of(rows())
     assert found.ratios("net") == {("desk", "500"): 0.75, ("desk", "holes"): 1.1, ("car", "lidar"): 0.75}
     assert found.ratios("nearest")["desk", "500"] == 1.25
     assert found.gains("net, adapted") == {("desk", "500"): 0.8, ("desk", "holes"): 1.0, ("car", "lidar"): 0.9}
@@ -21,7 +21,7 @@ def test_a_ratio_is_to_the_best_classical_method_of_the_same_setting() -> None:
 
 
 def test_the_summary_has_means_the_worst_setting_and_how_many_lose() -> None:
-    line = next(x for x in real_page.summary(Found.of(rows())).lines if x.heads == ("net",))
+    line = next(x for x in real_page.summary(Measurements.of(rows())).lines if x.heads == ("net",))
     mae, rmse, holes, worst, which, above, *_ = line.cells
     assert isinstance(mae, tables.Value)
     assert mae.mean == pytest.approx((0.75 + 1.1 + 0.75) / 3)
@@ -33,7 +33,7 @@ def test_the_summary_has_means_the_worst_setting_and_how_many_lose() -> None:
 
 
 def test_findings_speak_of_networks_alone_and_of_what_adapting_gave() -> None:
-    base, adapted, agnostic = real_page.findings(Found.of(rows()))
+    base, adapted, agnostic = real_page.findings(Measurements.of(rows()))
     assert base.startswith("net: MAE 0.867")
     assert "desk holes (1.10), above 1.0 in 1 of 3" in base
     assert "its base's" not in base
@@ -44,8 +44,8 @@ def test_findings_speak_of_networks_alone_and_of_what_adapting_gave() -> None:
 
 def test_a_prediction_that_is_no_depth_counts_as_lost_and_not_as_missing() -> None:
     broken = [r if r["role"] != "base" else row(r["recording"], r["pattern"], "base", "net", None) for r in rows()]
-    assert math.isinf(Found.of(broken).ratios("net")["desk", "500"])
-    line = next(x for x in real_page.summary(Found.of(broken)).lines if x.heads == ("net",))
+    assert math.isinf(Measurements.of(broken).ratios("net")["desk", "500"])
+    line = next(x for x in real_page.summary(Measurements.of(broken)).lines if x.heads == ("net",))
     assert line.cells[5] == "3 of 3"
 
 

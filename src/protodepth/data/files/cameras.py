@@ -141,8 +141,8 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
     for pattern in patterns:
         matrix = re.search(pattern, text, re.MULTILINE | re.DOTALL)
         if matrix:
-            found = [m.group() for _, m in zip(range(9), _NUMBER.finditer(matrix.group(1)), strict=False)]
-            return intrinsics_matrix(numbers_in(" ".join(found), str(path)), str(path))
+            numbers = [m.group() for _, m in zip(range(9), _NUMBER.finditer(matrix.group(1)), strict=False)]
+            return intrinsics_matrix(numbers_in(" ".join(numbers), str(path)), str(path))
     four = [re.search(rf"^\s*{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in ("fx", "fy", "cx", "cy")]
     if all(four):
         return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))

@@ -82,12 +82,12 @@ def _align(
     """Damped Gauss-Newton at one blur; a step that does not lower the cost is taken back and the damping grows."""
     slopes = np.gradient(there)
     damping, bias = 1e-3, 0.0
-    found = _residual(there, value, points, K, pose)
-    if found is None:
+    matched = _residual(there, value, points, K, pose)
+    if matched is None:
         return pose
-    cost = _cost(found[0] - bias)
+    cost = _cost(matched[0] - bias)
     for _ in range(STEPS):
-        residual, seen, moved, pixels = found
+        residual, seen, moved, pixels = matched
         rows = _rows(slopes, pixels, moved, K)
         error = residual - bias
         scale = 1.5 * np.median(np.abs(error)) + 1e-4
@@ -101,7 +101,7 @@ def _align(
             damping *= 10
             continue
         gone = cost - _cost(trial[0] - shift)
-        pose, bias, found, damping = new, shift, trial, damping / 3
+        pose, bias, matched, damping = new, shift, trial, damping / 3
         cost -= gone
         if gone < 1e-3 * cost:
             break

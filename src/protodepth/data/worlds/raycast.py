@@ -281,9 +281,9 @@ def cast(scene: Scene, origin: Array, direction: Float[Array, "3 h w"], windows:
         if r0 >= r1 or c0 >= c1:
             continue
         part = (slice(r0, r1), slice(c0, c1))
-        found = _first(scene, n, shape, origin, direction[:, *part], inverse[:, *part])
-        nearer = found < t[part]
-        np.copyto(t[part], found, where=nearer)
+        hit = _first(scene, n, shape, origin, direction[:, *part], inverse[:, *part])
+        nearer = hit < t[part]
+        np.copyto(t[part], hit, where=nearer)
         np.copyto(solid[part], n, where=nearer)
     return Hits(t, solid)
 
