@@ -14,6 +14,7 @@ from protodepth.errors import DataError
 from protodepth.types import Float
 
 TARGET = 0.02  # wanted parallax between neighbours, as a share of the image width (13 px at 640)
+OVERLAP = 0.85  # of the view of a frame, that its neighbours must share
 STILL = 0.0015  # below this share (1 px at 640) two frames are the same view
 STILL_GREY = 1.0 / 255  # mean grey difference of thumbnails below which two frames without poses are the same view
 MAX_STRIDE = 30
@@ -27,11 +28,36 @@ def parallax(positions: Float[np.ndarray, "n 3"], stride: int, focal: float, dep
     return focal * np.linalg.norm(positions[stride:] - positions[:-stride], axis=1) / depth
 
 
-def choose_stride(poses: Float[np.ndarray, "n 4 4"], focal: float, depth: float) -> int:
-    """The smallest stride whose median parallax over the moving frames reaches ``TARGET`` (at most 30 and n/4)."""
+def overlap(
+    poses: Float[np.ndarray, "n 4 4"], stride: int, focal: float, aspect: float, depth: float
+) -> Float[np.ndarray, "m"]:
+    """Share of a frame's view that the frame ``stride`` later sees, too: rotation and translation together.
+
+    A grid of rays is cut off at ``depth`` and looked for in the other camera; ``focal`` in widths, ``aspect`` = h / w.
+    NaN where a pose is.
+    """
+    x, y = np.meshgrid((np.arange(32) + 0.5) / 32 - 0.5, ((np.arange(24) + 0.5) / 24 - 0.5) * aspect)
+    points = np.stack([x.ravel() / focal, y.ravel() / focal, np.ones(x.size)]) * depth
+    here, there = poses[:-stride], poses[stride:]
+    world = here[:, :3, :3] @ points + here[:, :3, 3:]
+    seen = np.swapaxes(there[:, :3, :3], 1, 2) @ (world - there[:, :3, 3:])
+    z = np.maximum(seen[:, 2], 1e-9)
+    inside = (abs(focal * seen[:, 0] / z) <= 0.5) & (abs(focal * seen[:, 1] / z) <= aspect / 2) & (seen[:, 2] > 0)
+    return np.where(np.isfinite(seen).all((1, 2)), inside.mean(1), np.nan)
+
+
+def choose_stride(poses: Float[np.ndarray, "n 4 4"], focal: float, depth: float, aspect: float = 0.75) -> int:
+    """The smallest stride whose median parallax over the moving frames reaches ``TARGET`` (at most 30 and n/4).
+
+    It stops before half of the pairs share less than ``OVERLAP`` of their view:
+    a camera that turns has little parallax and is soon elsewhere.
+    """
     positions = poses[:, :3, 3]
     limit = max(1, min(MAX_STRIDE, len(poses) // 4))
     for stride in range(1, limit + 1):
+        shared = overlap(poses, stride, focal, aspect, depth)
+        if np.isfinite(shared).any() and np.nanmedian(shared) < OVERLAP:
+            return max(1, stride - 1)
         moved = parallax(positions, stride, focal, depth)
         moved = moved[np.isfinite(moved) & (moved > STILL)]
         if moved.size and np.median(moved) >= TARGET:

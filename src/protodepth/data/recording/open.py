@@ -2,7 +2,7 @@
 
 my_recording/
   image/<id>.{png,jpg}                    any size
-  sparse/<id>.{png,npy}                   or depth/ (dense), thinned by a sampler
+  sparse/<id>.{png,npy}                   or depth/ (dense), with holes or thinned by a sampler
   intrinsics.txt                          or .json, .yaml (ROS camera_info), .npy, or intrinsics/<id>.* per frame
   poses.txt                               optional: camera-to-world, 16 numbers a line
   ground_truth/<id>.{png,npy}             optional
@@ -29,7 +29,7 @@ from protodepth.errors import DataError
 
 logger = logging.getLogger("protodepth")
 
-DEFAULT_SAMPLER = "harris:1500"
+DEFAULT_SAMPLER = "holes"  # what a depth camera leaves to do
 SPARSE_DENSITY = 0.15  # fewer pixels with a value than this: a depth map is sparse
 
 
@@ -197,7 +197,11 @@ def _settle(
         notes.append(f"depth unit not declared, read as {chosen['depth_unit']}: {why}")
     if layout.dense and settings.sample is None:
         chosen["sample"] = DEFAULT_SAMPLER
-        notes.append(f"{settings.depth}/ is read as dense depth and thinned by {DEFAULT_SAMPLER}")
+        notes.append(
+            f"{settings.depth}/ is read as dense depth and completed where it has holes (more are cut into it to "
+            "judge); "
+            'sample = "harris:1500" thins it to points instead'
+        )
     for note in notes:
         logger.warning("%s: %s", layout.root, note)
     return (Settings(**{**asdict(settings), **chosen}) if chosen else settings), notes
@@ -206,12 +210,15 @@ def _settle(
 def _motion(layout: Layout, settings: Settings, depth: float) -> tuple[int, np.ndarray, str]:
     """(stride, which frames stand still, how the stride was chosen)."""
     first = next(i for i in layout.ids if i not in layout.faults)
-    focal = layout.calibration(first)[0, 0] / image_files.image_size(layout.images[first])[1]
+    height, width = image_files.image_size(layout.images[first])
+    focal = layout.calibration(first)[0, 0] / width
     poses = layout.poses
     if poses is not None:
-        stride = settings.stride or motion.choose_stride(poses, focal, depth)
+        stride = settings.stride or motion.choose_stride(poses, focal, depth, height / width)
+        shared = float(np.nanmedian([*motion.overlap(poses, stride, focal, height / width, depth), np.nan]))
         how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"
-        return stride, motion.still_by_pose(poses, stride, focal, depth), f"stride {stride} {how}"
+        note = f"stride {stride} {how}; neighbours share {shared:.0%} of their view"
+        return stride, motion.still_by_pose(poses, stride, focal, depth), note
     stride = settings.stride or max(1, round((settings.fps or 10) / 10))
     how = "given" if settings.stride else "from fps (0.1 s)" if settings.fps else "(no poses, no fps: the next frame)"
     still = np.zeros(len(layout.ids), bool)
