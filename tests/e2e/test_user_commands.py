@@ -227,6 +227,18 @@ def test_adapting_that_does_not_help_writes_nothing_unless_forced(here: Path, ca
     assert ProtoDepth.from_pretrained("m").domains == ("den",)
 
 
+def test_evaluate_and_predict_on_a_recording_print_interpolation_beside_the_network(here: Path, capsys):
+    assert call("evaluate --model m --data rec") == 0
+    said = capsys.readouterr().out
+    assert "no ground truth" in said or "mae" in said
+    rows = dict(line.split()[:2] for line in said.split("beside interpolation")[1].splitlines()[1:])
+    assert set(rows) == {"network", "nearest", "linear", "morphological"}
+    assert all(float(error) > 0 for error in rows.values())
+    assert call("predict --model m --data rec --out all --write depth") == 0
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("mean error at sparse points")]
+    assert all(f"{name} " in line for name in ("network", "nearest", "linear", "morphological"))
+
+
 def test_the_bundled_models_are_not_changed_in_place(here: Path, capsys, monkeypatch):
     monkeypatch.setattr("protodepth.storage.folders.BUNDLED", here)
     before = (here / "m" / "config.json").read_bytes()

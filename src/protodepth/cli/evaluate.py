@@ -39,7 +39,7 @@ class Evaluate:
         from protodepth.data.arguments import open_domain
         from protodepth.data.frame import SPLITS
         from protodepth.errors import ConfigError, UnknownNameError
-        from protodepth.training.evaluate import evaluate
+        from protodepth.training.evaluate import beside_interpolation, evaluate
 
         if self.split not in SPLITS:
             raise UnknownNameError("split", self.split, SPLITS)
@@ -47,13 +47,36 @@ class Evaluate:
             raise ConfigError("--agnostic and --domain contradict each other: give one")
         with distributed.together(self.device) as device:
             model = load_model(self.model, str(device))
-            data = open_domain(self.data)
+            data = self.labelled(open_domain(self.data))
             use = None if self.agnostic else self.domain or (data.name if data.name in model.domains else "base")
             if use not in (None, "base"):
                 model.domain(str(use))
             result = evaluate(lambda b: model.predict_batch(b, use), data.split(self.split), data.rules)
+            recorded = data.identity.get("dataset") == "recording"
+            table = beside_interpolation(result, data.split(self.split), data.rules) if recorded else {}
             if distributed.leads():
                 self.show(data, use, result)
+                self.show_interpolation(table)
+
+    def labelled(self, data: "Domain") -> "Domain":
+        """The data; of a recording without ground truth a fifth of the sparse points is kept back and judges."""
+        from protodepth import distributed
+        from protodepth.data.arguments import open_domain
+        from protodepth.training.watch import first
+
+        frames = data.split(self.split)
+        if data.identity.get("dataset") != "recording" or len(frames) == 0 or first(frames).ground_truth is not None:
+            return data
+        if distributed.leads():
+            print("no ground truth: a fifth of the sparse points is hidden from the network and judges")
+        return open_domain(self.data, withhold=0.2)
+
+    def show_interpolation(self, table: "dict[str, dict[str, float]]") -> None:
+        """MAE and RMSE of the network and of interpolation on the same pixels."""
+        if table:
+            print("beside interpolation, on the same pixels (MAE, RMSE in mm):")
+        for name, errors in table.items():
+            print(f"  {name:<14}{errors['mae']:>10.2f}{errors['rmse']:>10.2f}")
 
     def show(self, data: "Domain", use: str | None, result: "Evaluation") -> None:
         """Print the errors, and write those of every image."""

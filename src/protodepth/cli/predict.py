@@ -10,7 +10,7 @@ from protodepth.cli.options import DEFAULT_MODEL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protodepth.data.frame import Frame
+    from protodepth.data.frame import Frame, FrameDataset
     from protodepth.inference.inputs import Source
     from protodepth.model import ProtoDepth
     from protodepth.types import Batch, BatchPrediction, Prediction
@@ -91,9 +91,23 @@ class Predict:
             print(line)
         written = [*(self.write if summary.frames else ()), "predictions.jsonl"]
         print(f"wrote {self.out}: {', '.join(written)}{f', and {self.rerun}' if self.rerun else ''}")
+        if source.frames is not None and self.engine == "torch" and summary.frames > 1:
+            self.show_interpolation(predict, source.frames)
         if summary.failures:
             bad = summary.failures
             raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
+
+    def show_interpolation(self, predict: "Callable[[Batch], BatchPrediction]", frames: "FrameDataset") -> None:
+        """What the network gains over interpolation, at points of the recording that neither is shown."""
+        from protodepth.errors import DataError, DomainError
+        from protodepth.training.watch import compare
+
+        try:
+            errors = compare(predict, frames)
+        except (DataError, DomainError):  # hardly any point can be spared, or without them a frame is unknown
+            return
+        beside = ", ".join(f"{name} {error:.1f}" for name, error in errors.items())
+        print(f"mean error at sparse points hidden from all (mm): {beside}")
 
     @contextmanager
     def recording(self) -> "Iterator[Callable[[Frame, Prediction], None] | None]":

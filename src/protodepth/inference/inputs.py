@@ -36,6 +36,7 @@ class Source:
     total: int
     notes: tuple[str, ...]
     items: Callable[[], Iterator[Frame | Failure]]
+    frames: FrameDataset | None = None  # of a recording, by number: to judge on some of them
 
     def __iter__(self) -> Iterator[Frame | Failure]:
         return self.items()
@@ -207,7 +208,7 @@ def open_data(
 ) -> Source:
     """Every frame of a recording, or one split of another data argument such as ``worlds:street``."""
     from protodepth.data.arguments import open_domain, parse_argument
-    from protodepth.data.recording.open import Recording
+    from protodepth.data.recording.open import DEFAULT_SAMPLER, Recording
 
     kind, rest = parse_argument(argument)
     if kind != "recording":
@@ -216,12 +217,14 @@ def open_data(
     given: dict[str, Any] = {"depth_unit": unit} if unit else {}
     recording = Recording.open(rest, depth_range=depth_range, **given)
     faults = recording.layout.faults
+    # The holes that judge are not cut where depth is wanted; a sampler that the user chose is his input.
+    frames = recording.whole() if recording.settings.sample == DEFAULT_SAMPLER else recording
 
     def items() -> Iterator[Frame | Failure]:
         yield from (Failure(name, reason) for name, reason in faults.items())
-        yield from _dataset(recording)
+        yield from _dataset(frames)
 
-    return Source(len(recording) + len(faults), recording.notes, items)
+    return Source(len(recording) + len(faults), recording.notes, items, frames)
 
 
 def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:

@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+
 from protodepth import distributed
 from protodepth.data.batches import collate, groups
 from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import EvalRules, Frame, FrameDataset
+from protodepth.data.frame import EvalRules, Frame, FrameDataset, Subset, evenly
+from protodepth.data.interpolation import Completion, completions
 from protodepth.errors import DataError
 from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
-from protodepth.types import BatchPrediction, PredictBatch
+from protodepth.types import Batch, BatchPrediction, PredictBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,31 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
     if not images:
         raise DataError("there are no frames to evaluate")
     return Evaluation(mean_errors(images), images, faults.reasons)
+
+
+def interpolated(complete: Completion) -> PredictBatch:
+    """A way to interpolate as a predictor: it knows no domain and has no descriptor."""
+
+    def predict(batch: Batch) -> BatchPrediction:
+        maps = np.stack([complete(points) for points in batch.sparse_depth[:, 0].cpu().numpy()])[:, None]
+        names = ("outside",) * len(maps)
+        depth = torch.from_numpy(maps.astype(np.float32))
+        return BatchPrediction(
+            depth=depth, domains=names, similarity=None, names=(), descriptor=torch.zeros(len(maps), 1)
+        )
+
+    return predict
+
+
+def beside_interpolation(
+    result: Evaluation, data: FrameDataset, rules: EvalRules, *, frames: int = 24
+) -> dict[str, dict[str, float]]:
+    """Mean errors of the network and of each way to interpolate, on the same (at most so many) frames and pixels."""
+    some = Subset(data, tuple(evenly(len(data), frames)))
+    table = {name: evaluate(interpolated(completions.get(name)), some, rules) for name in completions.names()}
+    judged = {row["name"] for row in next(iter(table.values())).images}
+    own = [row for row in result.images if row["name"] in judged]
+    return {"network": mean_errors(own), **{name: found.mean for name, found in table.items()}}
 
 
 def own_blocks(count: int, batch_size: int) -> list[range]:

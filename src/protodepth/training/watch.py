@@ -22,6 +22,7 @@ from protodepth.methods.base import Method
 from protodepth.methods.statistics import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.training.fit import StopTraining
+from protodepth.types import PredictBatch
 
 # frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
 CASES = 24
@@ -162,14 +163,26 @@ def _case(shown: Frame, hidden: np.ndarray, half: int | None, rng: np.random.Gen
     return Case(shown, hidden, distance_weights(points, hidden > 0))
 
 
-def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
-    """Error in mm of each case, by a domain of the model."""
+def prediction_errors(predict: PredictBatch, cases: list[Case]) -> np.ndarray:
+    """Error in mm of each case."""
     depths = [
         depth.cpu().numpy()
         for frames in groups((c.frame for c in cases), TOGETHER)
-        for depth in model.predict_batch(collate(frames), domain).depth[:, 0]
+        for depth in predict(collate(frames)).depth[:, 0]
     ]
     return np.array([case.error(depth) for case, depth in zip(cases, depths, strict=True)])
+
+
+def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
+    """Error in mm of each case, by a domain of the model."""
+    return prediction_errors(lambda batch: model.predict_batch(batch, domain), cases)
+
+
+def compare(predict: PredictBatch, data: FrameDataset, *, withhold: float = 0.2, cases: int = 12) -> dict[str, float]:
+    """Errors in mm at hidden points of the last frames (30 %): of the network and of each way to interpolate."""
+    last = Subset(data, tuple(range(len(data) - max(1, round(0.3 * len(data))), len(data))))
+    made = make_cases(last, judging(withhold), count=cases)
+    return {"network": float(prediction_errors(predict, made).mean()), **interpolation_errors(made)}
 
 
 def interpolation_errors(cases: list[Case]) -> dict[str, float]:

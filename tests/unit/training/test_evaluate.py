@@ -8,8 +8,9 @@ import pytest
 from helpers.toy_frames import RULES, constant, frame
 from protodepth.data.batches import groups
 from protodepth.data.frame import EvalRules
+from protodepth.data.interpolation import nearest
 from protodepth.errors import DataError
-from protodepth.training.evaluate import evaluate
+from protodepth.training.evaluate import beside_interpolation, evaluate
 from protodepth.types import Batch, BatchPrediction
 
 
@@ -47,3 +48,20 @@ def test_evaluation_needs_frames_with_ground_truth() -> None:
         evaluate(constant(1.0), [replace(frame(1.0), ground_truth=None)], RULES)
     with pytest.raises(DataError, match="no frames"):
         evaluate(constant(1.0), [], RULES)
+
+
+def test_interpolation_stands_beside_the_network_on_the_same_frames_and_pixels() -> None:
+    sparse = np.zeros((8, 12), np.float32)
+    sparse[2, 3], sparse[6, 9] = 1.0, 3.0
+    frames = [
+        replace(frame(1.0, (8, 12), str(n)), sparse_depth=sparse, ground_truth=np.full((8, 12), 1.0 + n, np.float32))
+        for n in range(5)
+    ]
+    result = evaluate(constant(2.0), frames, RULES)
+    table = beside_interpolation(result, frames, RULES, frames=3)
+    assert set(table) == {"network", "nearest", "linear", "morphological"}
+    chosen = [0, 2, 4]
+    assert table["network"]["mae"] == pytest.approx(np.mean([1000 * abs(n - 1.0) for n in chosen if n < 4]))
+    filled = nearest(sparse)
+    expected = [1000 * np.abs(filled - (1.0 + n)).mean() for n in chosen if n < 4]  # 5 m is beyond the cap
+    assert table["nearest"]["mae"] == pytest.approx(np.mean(expected))

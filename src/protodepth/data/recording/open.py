@@ -89,6 +89,12 @@ class Recording:
     def __getitem__(self, index: int) -> Frame:
         return self.everything[index]
 
+    def whole(self) -> EntryFrames:
+        """Every usable frame with all of its measured depth: as it is completed, not as it is judged."""
+        layout = replace(self.layout, dense=False)
+        ids = [i for i in layout.ids if i not in layout.faults]
+        return EntryFrames(EntryTable.pack(_entry(layout, i) for i in ids), self.everything.reader)
+
     def domain(self) -> Domain:
         """Blocks of time for train, val and test with a gap between them, so that no view is in two of them."""
         blocks, split = self._blocks()

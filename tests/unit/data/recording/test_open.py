@@ -12,6 +12,7 @@ from helpers.recordings import SHOTS, write_recording
 from protodepth.data.arguments import open_domain
 from protodepth.data.recording.open import Recording, load_recording
 from protodepth.errors import DataError
+from protodepth.inference.inputs import open_data
 
 
 def test_a_recording_gives_back_the_scene_with_neighbours_and_poses(tmp_path: Path) -> None:
@@ -200,3 +201,18 @@ def test_a_recording_toml_may_stand_apart_from_the_files_it_names(tmp_path: Path
     assert np.array_equal(there.image, here.image)
     assert np.array_equal(there.sparse_depth, here.sparse_depth)
     assert np.array_equal(there.poses, here.poses)
+
+
+def test_a_dense_folder_is_judged_by_holes_and_completed_whole(tmp_path: Path) -> None:
+    folder = write_recording(tmp_path, SHOTS, dense=True, toml='depth_unit = "mm"\nstride = 1\n')
+    recording = Recording.open(folder)
+    assert recording.settings.sample == "holes"
+    cut, whole = recording[0], recording.whole()[0]
+    assert 0.5 < (cut.sparse_depth > 0).sum() / (whole.sparse_depth > 0).sum() < 1
+    assert np.abs(whole.sparse_depth - SHOTS[0].depth).max() < 1e-3
+    assert ((cut.ground_truth > 0) == ((cut.sparse_depth == 0) & (whole.sparse_depth > 0))).all()
+    assert len(recording.whole()) == len(recording)
+    (completed, *_) = open_data(str(folder))
+    assert np.array_equal(completed.sparse_depth, whole.sparse_depth)
+    (thinned, *_) = open_data(f"{folder}?sample=uniform:70")
+    assert (thinned.sparse_depth > 0).sum() == 70
