@@ -210,7 +210,7 @@ def test_the_last_state_of_a_training_predicts_what_its_table_says(out):
     store = bench.Store(out)
     for training in bench.plan(["outdoor"], options):
         if training.label["method"] in ("finetune", "protodepth"):
-            domains = [open_domain(d) for d in training.settings["recipe"]["domains"]]
+            domains = [open_domain(d) for d in training.inputs["recipe"]["domains"]]
             method = trainings.load_stage(store, training, domains, domains[-1].name)
             found = trainings.evaluate(lambda b, m=method: m.predict(b, None), domains[1].test, domains[1].rules).mean
             told = store.result(training)["matrix"][method.name]["agnostic"]["mae"][2][1]
@@ -261,7 +261,7 @@ def test_foundation_says_what_is_missing_and_how_to_get_it_and_then_uses_it(out,
     names = sorted(p.stem for p in (tmp_path / "images").glob("*.png"))
     assert names
     (training,) = bench.plan(["foundation"], bench.requests(out, "foundation")[0])
-    truth = {f.name: f.ground_truth for f in open_domain(training.settings["recipe"]["domains"][1]).test}
+    truth = {f.name: f.ground_truth for f in open_domain(training.inputs["recipe"]["domains"][1]).test}
     (tmp_path / "maps").mkdir()
     for name in names:
         np.save(tmp_path / "maps" / f"{name}.npy", 1 / (3 * truth[name]))

@@ -7,7 +7,7 @@ from protodepth.report.tables import Column, Line, Table, Value
 
 
 def cell(name: str, needs: tuple[Cell, ...] = (), **settings: object) -> Cell:
-    return Cell(kind="errors", label={"name": name}, settings={"name": name, **settings}, needs=needs)
+    return Cell(kind="errors", label={"name": name}, inputs={"name": name, **settings}, needs=needs)
 
 
 TINY = Options(size=(32, 48), frames=4, steps=2, base_steps=2)
@@ -43,7 +43,7 @@ def document(method: str, told: list[list[float]], not_told: list[list[float]] |
 
 def row_cell(method: str, seed: int) -> Cell:
     label = {"sequence": "indoor", "backbone": "kbnet", "method": method, "variant": "", "seed": seed}
-    return Cell(kind="sequence", label=label, settings={"m": method, "s": seed})
+    return Cell(kind="sequence", label=label, inputs={"m": method, "s": seed})
 
 
 def make_table(*means: float | None) -> Table:

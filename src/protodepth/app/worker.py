@@ -136,15 +136,15 @@ def bytes_of_a_pixel(model: ProtoDepth) -> float:
 def free_memory() -> float:
     """Bytes; where the system does not say, a careful 2 GiB."""
     try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:
-        found = None
-    return 1024.0 * int(found[1]) if found else 2.0**31
+        match = None
+    return 1024.0 * int(match[1]) if match else 2.0**31
 
 
 def _status(name: str) -> float:
     try:
-        found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{os.getpid()}/status").read_text())
+        match = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{os.getpid()}/status").read_text())
     except OSError:
-        found = None
-    return 1024.0 * int(found[1]) if found else 0.0
+        match = None
+    return 1024.0 * int(match[1]) if match else 0.0

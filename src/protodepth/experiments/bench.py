@@ -88,8 +88,8 @@ def check_data(cells: Sequence[Cell], store: Store) -> None:
     for cell in cells:
         if store.done(cell):
             continue
-        recipe = cell.settings.get("recipe", {})
-        domains, single = recipe.get("domains", ()), (recipe.get("data"), cell.settings.get("data"))
+        recipe = cell.inputs.get("recipe", {})
+        domains, single = recipe.get("domains", ()), (recipe.get("data"), cell.inputs.get("data"))
         for argument in (*domains, *(data for data in single if data)):
             if argument not in names:
                 names[argument] = open_domain(argument).name

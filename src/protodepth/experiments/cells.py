@@ -39,17 +39,17 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """``label``: backbone, method, variant, seed, sequence ... for tables.  ``settings``:
-    what the result depends on, JSON-able.
+    """``label``: backbone, method, variant, seed, sequence ... for tables.  ``inputs``: what the result depends on,
+    JSON-able (in files under the name ``settings``).
 
     ``needs``: cells whose results this one starts from; their keys are part of its own.
     """
 
     kind: CellKind
     label: dict[str, Any]
-    settings: dict[str, Any]
+    inputs: dict[str, Any]
     needs: tuple["Cell", ...] = ()
-    where: str = ""  # a folder that holds what the cell would make; its content is in the settings, its place is not
+    where: str = ""  # a folder that holds what the cell would make; its content is in the inputs, its place is not
 
     @property
     def title(self) -> str:
@@ -64,7 +64,7 @@ class Cell:
         return f"{safe[:60]}-{digest(self.identity())[:10]}"
 
     def identity(self) -> dict[str, Any]:
-        return plain({"kind": self.kind, "settings": self.settings, "needs": [need.key for need in self.needs]})
+        return plain({"kind": self.kind, "settings": self.inputs, "needs": [need.key for need in self.needs]})
 
     def needed(self, kind: CellKind) -> "Cell":
         """The first of the needs of a kind."""

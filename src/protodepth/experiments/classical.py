@@ -36,18 +36,18 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
         for data in plan.domains(sequence):
             for name in completions.names():
                 label = {"sequence": sequence, "data": data.partition("?")[0], "predictor": name}
-                cells.append(Cell(kind="errors", label=label, settings={"data": data, "predictor": name}))
+                cells.append(Cell(kind="errors", label=label, inputs={"data": data, "predictor": name}))
         for backbone in experiment.networks(plan.options):
             base, data = plan.base(sequence, backbone), plan.domains(sequence)[0]
             label = {"sequence": sequence, "data": data.partition("?")[0], "predictor": backbone}
-            settings = {"data": data, "predictor": backbone}
-            cells.append(Cell(kind="errors", label=label, settings=settings, needs=(base,)))
+            inputs = {"data": data, "predictor": backbone}
+            cells.append(Cell(kind="errors", label=label, inputs=inputs, needs=(base,)))
     return cells
 
 
 def run(job: Job) -> dict[str, Any]:
     """Errors of a classical completion or of a base network on the test frames of one domain."""
-    domain, name = open_domain(job.cell.settings["data"]), job.cell.settings["predictor"]
+    domain, name = open_domain(job.cell.inputs["data"]), job.cell.inputs["predictor"]
     if name in completions.names():
         complete = completions.get(name)
 

@@ -36,14 +36,14 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
             raise ConfigError(f"--predictions {folder} is not a folder: expected <frame>.npy or <frame>.png inside")
         if options.scale not in ("sparse", "truth"):
             raise ConfigError(f"--scale {options.scale!r}: choose sparse or truth")
-        settings = {
+        inputs = {
             "data": plan.domains(sequence)[2],
             "kind": options.kind,
             "scale": options.scale,
             "predictions": outside_digest(folder),
         }
         label = {"sequence": sequence, "outside": options.outside, "scale": options.scale}
-        cells.append(Cell(kind="outside", label=label, settings=settings, where=str(folder.resolve())))
+        cells.append(Cell(kind="outside", label=label, inputs=inputs, where=str(folder.resolve())))
     for seed in options.seeds:
         for backbone in experiment.networks(options):
             row = Training(sequence=sequence, backbone=backbone, method="protodepth", seed=seed, chosen=(0, 2))
@@ -92,17 +92,17 @@ def scaled(values: np.ndarray, target: np.ndarray, kind: str, where: str) -> np.
 
 def run(job: Job) -> dict[str, Any]:
     """Errors of an outside model's predictions, scaled by the median at the sparse points or at ground truth."""
-    settings = job.cell.settings
-    domain, folder = open_domain(settings["data"]), Path(job.cell.where)
+    inputs = job.cell.inputs
+    domain, folder = open_domain(inputs["data"]), Path(job.cell.where)
     waiting = iter(range(len(domain.test)))
 
     def predict(batch: Batch) -> BatchPrediction:
         maps = []
         for _ in range(len(batch)):
             frame = domain.test[next(waiting)]
-            target = frame.sparse_depth if settings["scale"] == "sparse" else frame.ground_truth
+            target = frame.sparse_depth if inputs["scale"] == "sparse" else frame.ground_truth
             values = read_outside(folder, frame.name, frame.sparse_depth.shape)
-            maps.append(scaled(values, np.asarray(target), settings["kind"], frame.name))
+            maps.append(scaled(values, np.asarray(target), inputs["kind"], frame.name))
         return plain_prediction(torch.from_numpy(np.stack(maps)[:, None].astype(np.float32)))
 
     judged = evaluate(predict, domain.test, domain.rules)

@@ -146,10 +146,10 @@ class Planner:
         if folder is not None:
             return _given_base(folder, backbone, label)
         recipe = self.base_recipe(start, backbone)
-        settings: dict[str, Any] = {"recipe": config.to_dict(recipe)}
+        inputs: dict[str, Any] = {"recipe": config.to_dict(recipe)}
         if backbone == "fusionnet":
-            settings["scaffold"] = self.argument(f"worlds:{recipes.SCAFFOLDS[start]}")
-        return Cell(kind="base", label=label, settings=settings)
+            inputs["scaffold"] = self.argument(f"worlds:{recipes.SCAFFOLDS[start]}")
+        return Cell(kind="base", label=label, inputs=inputs)
 
     def base_recipe(self, start: str, backbone: str) -> BaseRecipe:
         recipe = recipes.base_for(start, backbone, preset_of(backbone, self.options.preset))
@@ -184,10 +184,10 @@ class Planner:
         every = max(1, recipe.schedule.steps // 10) if row.curve else 0
         recipe = dataclasses.replace(recipe, start=base.key, seed=row.seed, curve_every=every)
         recipe = self.of_method(recipe, row.backbone, row.method, row.changes)
-        settings = {"recipe": config.to_dict(recipe), "method": row.method, "split": row.split}
+        inputs = {"recipe": config.to_dict(recipe), "method": row.method, "split": row.split}
         names = ("sequence", "backbone", "method", "variant", "seed")
         label = {name: getattr(row, name) for name in names}
-        return Cell(kind="sequence", label=label, settings=settings, needs=(base,))
+        return Cell(kind="sequence", label=label, inputs=inputs, needs=(base,))
 
     def of_method(
         self, recipe: SequenceRecipe, backbone: str, method: str, changes: Mapping[str, Any]
@@ -195,15 +195,15 @@ class Planner:
         """Only this method's rate and settings: to tune one method leaves the cells of the others alone."""
         tuned = chosen_values(self.options.tuned, recipe.name, backbone, method)
         rate = tuned.get("rate", recipe.rates.get(method))
-        settings = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
+        values_of_method = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes
         if methods.get(method).Config is PrototypeConfig:
-            values = {**config.to_dict(prototypes), **settings}
-            prototypes, settings = config.from_dict(PrototypeConfig, values, f"settings of {method}"), {}
+            values = {**config.to_dict(prototypes), **values_of_method}
+            prototypes, values_of_method = config.from_dict(PrototypeConfig, values, f"settings of {method}"), {}
         return dataclasses.replace(
             recipe,
             rates={} if rate is None else {method: rate},
-            settings={method: settings} if settings else {},
+            settings={method: values_of_method} if values_of_method else {},
             prototypes=prototypes,
         )
 
@@ -224,8 +224,8 @@ def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
     meta = read_json(place / "config.json")
     if meta.get("backbone") != backbone:
         raise ConfigError(f"--base {backbone}={folder}: that model's network is {meta.get('backbone')!r}")
-    settings = {"given": {"sha256": meta.get("sha256"), "network": meta.get("backbone_config")}}
-    return Cell(kind="base", label=label, settings=settings, where=str(place.resolve()))
+    inputs = {"given": {"sha256": meta.get("sha256"), "network": meta.get("backbone_config")}}
+    return Cell(kind="base", label=label, inputs=inputs, where=str(place.resolve()))
 
 
 def read_tuned(path: Path | None) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
             seed = plan.options.seeds[0]
             rows = [Training(sequence=sequence, backbone=backbone, method=m, seed=seed) for m in chosen]
             label = {"sequence": sequence, "backbone": backbone, "seed": seed}
-            settings = {"old": 0, "new": 1, "frames": 2}
+            inputs = {"old": 0, "new": 1, "frames": 2}
             needs = tuple(plan.training(row) for row in rows)
-            cells.append(Cell(kind="pictures", label=label, settings=settings, needs=needs))
+            cells.append(Cell(kind="pictures", label=label, inputs=inputs, needs=needs))
     return cells
 
 
@@ -50,8 +50,8 @@ def run(job: Job) -> dict[str, Any]:
     and the error by distance.
     """
     domains = open_of(job.cell.needs[0])
-    old, new = (domains[job.cell.settings[k]] for k in ("old", "new"))
-    chosen, boxes = thin_frames(old.test, int(job.cell.settings["frames"]))
+    old, new = (domains[job.cell.inputs[k]] for k in ("old", "new"))
+    chosen, boxes = thin_frames(old.test, int(job.cell.inputs["frames"]))
     samples = [sample_of(old, old.test[i], i) for i in chosen]
     before = load_start(job.store, job.cell.needs[0], domains)
     samples = add_predictions(samples, lambda batch, name: before.predict_batch(batch, "base"), "Before")

@@ -139,33 +139,31 @@ class RealPlan:
                 cells.append(cell("agnostic", model, tuple(adapted[model].values())))
         needs = tuple(chain[recording] for chain in adapted.values())
         label = {"recording": recording, "pattern": wanted.name}
-        settings = {**self.identity(recording), "sampler": wanted.sampler, "models": self.weights()}
-        return [*cells, Cell(kind="pictures", label=label, settings=settings, needs=needs)]
+        inputs = {**self.identity(recording), "sampler": wanted.sampler, "models": self.weights()}
+        return [*cells, Cell(kind="pictures", label=label, inputs=inputs, needs=needs)]
 
     def measured(
         self, recording: str, wanted: PointPattern, role: str, name: str, needs: tuple[Cell, ...] = ()
     ) -> Cell:
         label = {"recording": recording, "pattern": wanted.name, "role": role, "predictor": name}
-        settings = {**self.identity(recording), "sampler": wanted.sampler, "role": role}
-        settings |= {"predictor": name} if role == "classical" else {"model": self.weights()[name]}
-        return Cell(kind="real", label=label, settings=settings, needs=needs)
+        inputs = {**self.identity(recording), "sampler": wanted.sampler, "role": role}
+        inputs |= {"predictor": name} if role == "classical" else {"model": self.weights()[name]}
+        return Cell(kind="real", label=label, inputs=inputs, needs=needs)
 
     def adapted(self, model: str) -> dict[str, Cell]:
         """Adapting a model to every recording, each on top of the one before."""
         chain: dict[str, Cell] = {}
         for recording, source in self.sources.items():
             data = digest(plain(source.domain.identity))
-            settings = {"data": data, "model": self.weights()[model], "minutes": self.options.minutes}
+            inputs = {"data": data, "model": self.weights()[model], "minutes": self.options.minutes}
             label = {"model": model, "recording": recording}
-            chain[recording] = Cell(
-                kind="adapted", label=label, settings=settings, needs=tuple(list(chain.values())[-1:])
-            )
+            chain[recording] = Cell(kind="adapted", label=label, inputs=inputs, needs=tuple(list(chain.values())[-1:]))
         return chain
 
     def choice(self, model: str, recording: str, needs: tuple[Cell, ...]) -> Cell:
         label = {"model": model, "recording": recording}
-        settings = {"data": digest(plain(self.sources[recording].domain.identity)), "split": self.options.split}
-        return Cell(kind="choice", label=label, settings=settings, needs=needs)
+        inputs = {"data": digest(plain(self.sources[recording].domain.identity)), "split": self.options.split}
+        return Cell(kind="choice", label=label, inputs=inputs, needs=needs)
 
     def identity(self, recording: str) -> dict[str, Any]:
         """What a measured number depends on besides the predictor and the pattern."""
@@ -210,7 +208,7 @@ class RealWorkers:
         """Errors of one predictor in one setting; of ProtoDepth-A also whom it chose and flagged."""
         label, source = job.cell.label, self.plan.sources[job.cell.label["recording"]]
         predict = self.predictor(job)
-        wanted, seed = pattern(job.cell.settings["sampler"]), self.plan.options.seed
+        wanted, seed = pattern(job.cell.inputs["sampler"]), self.plan.options.seed
         result = measure(predict, source.frames, wanted, seed=seed, rules=source.domain.rules)
         result["points"] = float(np.mean([row["points"] for row in result["frames"]]))
         result["seconds"] = float(np.median([row["seconds"] for row in result["frames"]]))
@@ -246,7 +244,7 @@ class RealWorkers:
         """One frame of the setting, completed by linear interpolation and by every model before and after adapting."""
         label, source = job.cell.label, self.plan.sources[job.cell.label["recording"]]
         (index,), (box,) = thin_frames(source.frames, 1)
-        frame = shown(source.frames[index], pattern(job.cell.settings["sampler"]), self.plan.options.seed)
+        frame = shown(source.frames[index], pattern(job.cell.inputs["sampler"]), self.plan.options.seed)
         predictions = {"linear": classical("linear")(frame).depth}
         for name in self.plan.models:
             predictions[name] = network(self.model(job.store, name))(frame).depth
@@ -293,10 +291,10 @@ def document(plan: RealPlan, cells: Sequence[Cell], store: Store) -> dict[str, A
             adapted.append({**cell.label, **result})
         elif cell.kind == "choice":
             choices.append({**cell.label, **result})
-    settings = {k: v for k, v in asdict(plan.options).items() if k != "data"}
+    options = {k: v for k, v in asdict(plan.options).items() if k != "data"}
     return plain(
         {
-            "options": settings,
+            "options": options,
             "patterns": {p.name: p.about or p.sampler for p in patterns_of(plan.options)},
             "recordings": {n: _about(s) for n, s in plan.sources.items()},
             "rows": rows,

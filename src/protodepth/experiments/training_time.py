@@ -41,7 +41,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
 
 
 def as_timing(training: Cell, steps: int) -> Cell:
-    return replace(training, kind="timing", settings={**training.settings, "timed_steps": steps})
+    return replace(training, kind="timing", inputs={**training.inputs, "timed_steps": steps})
 
 
 TIMED_STEPS = 40  # of which the first fifth is not counted
@@ -51,10 +51,10 @@ def run(job: Job) -> dict[str, Any]:
     """Seconds of a training step (median and quartiles) on each later domain,
     and of what a method does between domains.
     """
-    recipe, name = sequence_recipe(job.cell), job.cell.settings["method"]
+    recipe, name = sequence_recipe(job.cell), job.cell.inputs["method"]
     domains = open_domains(recipe)
     method = build_method(name, load_start(job.store, job.cell, domains), recipe)
-    steps = int(job.cell.settings["timed_steps"])
+    steps = int(job.cell.inputs["timed_steps"])
     schedule = replace(recipe.schedule, steps=steps, save_every=steps + 1)
     stamps: list[float] = []
 

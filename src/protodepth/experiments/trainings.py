@@ -35,10 +35,10 @@ def base_folder(store: Store, base: Cell) -> Path:
 
 def run_base(job: Job) -> dict[str, Any]:
     """Train a base network, or take note of a given one."""
-    folder, settings = base_folder(job.store, job.cell), job.cell.settings
+    folder, inputs = base_folder(job.store, job.cell), job.cell.inputs
     started = time.monotonic()
-    if "given" not in settings and not (folder / "config.json").exists():
-        recipe = config.from_dict(BaseRecipe, settings["recipe"], "recipe of a base")
+    if "given" not in inputs and not (folder / "config.json").exists():
+        recipe = config.from_dict(BaseRecipe, inputs["recipe"], "recipe of a base")
 
         def prepare(network: Backbone) -> None:
             if isinstance(network, FusionNet):
@@ -48,7 +48,7 @@ def run_base(job: Job) -> dict[str, Any]:
             model = train_base(
                 recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare, device=job.store.device
             )
-        model.save_pretrained(folder, notes=settings)
+        model.save_pretrained(folder, notes=inputs)
         shutil.rmtree(job.place / "state", ignore_errors=True)
     model = ProtoDepth.from_pretrained(folder)
     about = {"parameters": count_parameters(model.backbone), "domains": list(model.domains)}
@@ -72,7 +72,7 @@ def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
         rate=2e-3,
         augment=AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6)),
     )
-    domain = open_domain(job.cell.settings["scaffold"])
+    domain = open_domain(job.cell.inputs["scaffold"])
     with job.reporter.bar(f"{job.cell.title}: ScaffNet", schedule.steps) as advance:
         train_scaffnet(network.scaffnet, domain, schedule, seed=recipe.seed, log=job.log(advance))
     files.write_json(about, {"sha256": files.write_tensors(kept, network.scaffnet.state_dict())})
@@ -91,7 +91,7 @@ def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
 
 def run_training(job: Job) -> dict[str, Any]:
     """A method on a sequence: its results, and its state after every stage for those who want to look again."""
-    recipe, name = sequence_recipe(job.cell), job.cell.settings["method"]
+    recipe, name = sequence_recipe(job.cell), job.cell.inputs["method"]
     domains = open_domains(recipe)
     method = build_method(name, load_start(job.store, job.cell, domains), recipe)
     schedule = replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
@@ -112,7 +112,7 @@ def run_training(job: Job) -> dict[str, Any]:
             domains,
             fit_domain,
             curve_every=recipe.curve_every,
-            split=job.cell.settings["split"],
+            split=job.cell.inputs["split"],
             after_domain=keep,
             folder=job.place / "state",
         )
@@ -129,7 +129,7 @@ def run_training(job: Job) -> dict[str, Any]:
 
 
 def sequence_recipe(cell: Cell) -> SequenceRecipe:
-    return config.from_dict(SequenceRecipe, cell.settings["recipe"], "recipe of a sequence")
+    return config.from_dict(SequenceRecipe, cell.inputs["recipe"], "recipe of a sequence")
 
 
 def _stage_file(place: Path, domain: str) -> Path:
@@ -138,7 +138,7 @@ def _stage_file(place: Path, domain: str) -> Path:
 
 def load_stage(store: Store, cell: Cell, domains: list[Domain], name: str) -> Method:
     """The method of a finished training as it was after the domain ``name``."""
-    method = build_method(cell.settings["method"], load_start(store, cell, domains), sequence_recipe(cell))
+    method = build_method(cell.inputs["method"], load_start(store, cell, domains), sequence_recipe(cell))
     method.prepare(domains)
     sha256 = store.result(cell)["stages"][name]
     method.load_state(files.read_tensors(_stage_file(store.place(cell), name), sha256))

@@ -25,7 +25,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
         for backbone in experiment.networks(plan.options):
             row = Training(sequence=sequence, backbone=backbone, method="protodepth", seed=plan.options.seeds[0])
             training = plan.training(row)
-            cells.append(Cell(kind="descriptors", label=training.label, settings={}, needs=(training,)))
+            cells.append(Cell(kind="descriptors", label=training.label, inputs={}, needs=(training,)))
     return cells
 
 

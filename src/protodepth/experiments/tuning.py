@@ -46,10 +46,10 @@ class Trial:
 
     def tuned(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """The start's values (as in a tuned file) with this trial's in their places."""
-        settings = {**start.get("settings", {}), **{k: v for k, v in self.values.items() if k != "rate"}}
+        values = {**start.get("settings", {}), **{k: v for k, v in self.values.items() if k != "rate"}}
         rate = self.values.get("rate", start.get("rate"))
         tuned: dict[str, Any] = {} if rate is None else {"rate": rate}
-        return tuned | ({"settings": settings} if settings else {})
+        return tuned | ({"settings": values} if values else {})
 
 
 def trials(method: str, count: int) -> list[Trial]:

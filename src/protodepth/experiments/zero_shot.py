@@ -37,13 +37,13 @@ def unseen_cell(plan: Planner, row: Training) -> Cell:
     scaffold = f"worlds:{recipes.SCAFFOLDS[recipes.SEQUENCES[row.sequence]().start]}"
     if row.backbone == "fusionnet" and data.partition("?")[0] == scaffold:
         raise ConfigError(f"FusionNet's ScaffNet has learned on {scaffold}, so it is not unseen: give a fourth --data")
-    return Cell(kind="unseen", label=training.label, settings={"data": data}, needs=(training,))
+    return Cell(kind="unseen", label=training.label, inputs={"data": data}, needs=(training,))
 
 
 def run(job: Job) -> dict[str, Any]:
     """Errors of a finished training on a domain that it has never seen; nobody names a domain."""
     (training,) = job.cell.needs
-    domains, unseen = open_of(training), open_domain(job.cell.settings["data"])
+    domains, unseen = open_of(training), open_domain(job.cell.inputs["data"])
     method = load_stage(job.store, training, domains, domains[-1].name)
     judged = evaluate(lambda batch: method.predict(batch, None), unseen.test, unseen.rules)
     chosen = {name: judged.chosen.count(name) for name in dict.fromkeys(judged.chosen)}

@@ -187,8 +187,8 @@ def compare(predict: PredictBatch, data: FrameDataset, *, withhold: float = 0.2,
 
 def interpolation_errors(cases: list[Case]) -> dict[str, float]:
     """Mean error in mm of each way to interpolate, at the same hidden points."""
-    found = {name: completions.get(name) for name in completions.names()}
-    return {name: float(np.mean([c.error(f(c.frame.sparse_depth)) for c in cases])) for name, f in found.items()}
+    methods = {name: completions.get(name) for name in completions.names()}
+    return {name: float(np.mean([c.error(f(c.frame.sparse_depth)) for c in cases])) for name, f in methods.items()}
 
 
 class Enough(StopTraining):

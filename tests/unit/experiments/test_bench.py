@@ -20,7 +20,7 @@ def worker(monkeypatch):
     def run(job):
         name = job.cell.label["name"]
         done.append(name)
-        if job.cell.settings.get("fails"):
+        if job.cell.inputs.get("fails"):
             raise DataError(f"{name} is broken")
         return {"name": name}
 

@@ -76,7 +76,7 @@ def test_every_seed_of_a_row_has_its_own_cell_and_its_own_buffer():
         ["indoor"], Options(**{**_plain(TINY), "seeds": (0, 1), "backbones": ("lite",), "methods": ("replay",)})
     )
     assert len({c.key for c in cells}) == 2
-    assert [c.settings["recipe"]["seed"] for c in cells] == [0, 1]  # the buffer is drawn with it
+    assert [c.inputs["recipe"]["seed"] for c in cells] == [0, 1]  # the buffer is drawn with it
     assert len({c.needs[0].key for c in cells}) == 1  # one base for all seeds
 
 

@@ -17,8 +17,8 @@ def test_a_setting_of_a_needed_cell_changes_the_key_of_the_cell_itself():
 
 
 def test_the_label_is_for_reading_and_the_variant_is_not_part_of_the_key():
-    plain = Cell(kind="sequence", label={"method": "protodepth", "variant": ""}, settings={"n": 10})
-    named = Cell(kind="sequence", label={"method": "protodepth", "variant": "10/5"}, settings={"n": 10})
+    plain = Cell(kind="sequence", label={"method": "protodepth", "variant": ""}, inputs={"n": 10})
+    named = Cell(kind="sequence", label={"method": "protodepth", "variant": "10/5"}, inputs={"n": 10})
     assert plain.key == named.key
 
 

@@ -16,15 +16,15 @@ def test_values_for_any_network_hold_where_the_file_does_not_name_one():
     rates = {}
     for backbone in ("lite", "kbnet"):
         (cell,) = bench.plan(["indoor"], change(tuned=tuned, backbones=(backbone,), methods=("ewc",)))
-        rates[backbone] = cell.settings["recipe"]["rates"]["ewc"]
+        rates[backbone] = cell.inputs["recipe"]["rates"]["ewc"]
     assert rates == {"lite": 5e-4, "kbnet": 2e-4}
 
 
 def test_settings_reach_the_recipes_and_a_wrong_one_is_refused():
     plan = Planner(change(changes=("schedule.batch_size=8",), base_changes=("schedule.rate=0.5",)))
     row = Training(sequence="indoor", backbone="kbnet", method="ewc")
-    assert plan.training(row).settings["recipe"]["schedule"]["batch_size"] == 8
-    assert plan.base("indoor", "kbnet").settings["recipe"]["schedule"]["rate"] == 0.5
+    assert plan.training(row).inputs["recipe"]["schedule"]["batch_size"] == 8
+    assert plan.base("indoor", "kbnet").inputs["recipe"]["schedule"]["rate"] == 0.5
     with pytest.raises(UnknownNameError, match="batch_size"):
         Planner(change(changes=("schedule.batches=8",))).training(row)
 
@@ -46,7 +46,7 @@ def test_an_impossible_option_of_a_base_is_refused_before_anything_runs(tmp_path
 
 def test_the_published_presets_can_be_asked_for_with_every_network():
     for backbone in ("lite", "kbnet", "voiced", "fusionnet", "uformer"):
-        recipe = Planner(change(preset="kitti")).base("outdoor", backbone).settings["recipe"]
+        recipe = Planner(change(preset="kitti")).base("outdoor", backbone).inputs["recipe"]
         assert recipe["preset"] == {"lite": "outdoor", "uformer": "full"}.get(backbone, "kitti")
 
 
@@ -55,7 +55,7 @@ def test_data_arguments_replace_the_worlds_and_two_are_too_few():
     domains = [d.partition("?")[0] for d in plan.domains("indoor")]
     assert domains == ["worlds:office", "worlds:room", "worlds:warehouse"]
     assert plan.unseen("outdoor").startswith("worlds:garden?size=32x48")
-    assert plan.base("indoor", "lite").settings["recipe"]["data"].startswith("worlds:office")
+    assert plan.base("indoor", "lite").inputs["recipe"]["data"].startswith("worlds:office")
     with pytest.raises(ConfigError, match="three domains"):
         bench.plan(["indoor"], change(data=("worlds:room", "worlds:office")))
     with pytest.raises(ConfigError, match="--sequence"):
@@ -77,12 +77,12 @@ def test_tuning_one_method_changes_its_cells_alone():
     before, after = keys(TINY), keys(change(tuned=tuned))
     assert {m for m in before if before[m] != after[m]} == {"ewc"}
     (ewc,) = (c for c in bench.plan(["indoor"], change(tuned=tuned, backbones=("lite",), methods=("ewc",))))
-    assert ewc.settings["recipe"]["rates"] == {"ewc": 5e-4}
-    assert ewc.settings["recipe"]["settings"]["ewc"]["strength"] == 7.0
+    assert ewc.inputs["recipe"]["rates"] == {"ewc": 5e-4}
+    assert ewc.inputs["recipe"]["settings"]["ewc"]["strength"] == 7.0
 
 
 def test_a_mixed_base_has_a_head_for_rooms_and_streets():
     for backbone in ("kbnet", "uformer", "fusionnet"):
-        settings = Planner(TINY).base("mixed", backbone).settings
+        settings = Planner(TINY).base("mixed", backbone).inputs
         assert settings["recipe"]["backbone_options"]["depth_range"] == [0.1, 100.0]
-    assert Planner(TINY).base("mixed", "lite").settings["recipe"]["preset"] == "mixed"
+    assert Planner(TINY).base("mixed", "lite").inputs["recipe"]["preset"] == "mixed"

@@ -28,16 +28,15 @@ def test_every_method_gets_the_same_number_of_trials_and_the_first_is_the_recipe
 def test_trials_are_judged_on_val_frames():
     trial = tuning.trials("ewc", 2)[1]
     planned = tuning.plan_trial(change(backbones=("lite",)), "indoor", "lite", trial)
-    assert planned.settings["split"] == "val"
-    assert planned.settings["recipe"]["rates"]["ewc"] == trial.values["rate"]
-    assert planned.settings["recipe"]["settings"]["ewc"]["strength"] == trial.values["strength"]
+    assert planned.inputs["split"] == "val"
+    assert planned.inputs["recipe"]["rates"]["ewc"] == trial.values["rate"]
+    assert planned.inputs["recipe"]["settings"]["ewc"]["strength"] == trial.values["strength"]
 
 
 def test_trials_see_two_domains_or_all_three():
     trial = tuning.trials("protodepth", 1)[0]
     seen = [
-        tuning.plan_trial(change(), "indoor", "lite", trial, domains).settings["recipe"]["domains"]
-        for domains in (2, 3)
+        tuning.plan_trial(change(), "indoor", "lite", trial, domains).inputs["recipe"]["domains"] for domains in (2, 3)
     ]
     assert len(seen[0]) == 2
     assert len(seen[1]) == 3
@@ -50,13 +49,13 @@ def test_trials_see_two_domains_or_all_three():
 def test_trials_may_start_from_chosen_values_and_change_only_their_own():
     start = {"indoor": {"any": {"protodepth": {"rate": 0.07, "settings": {"image_size": 60, "separation": 0.044}}}}}
     first, second = tuning.trials("protodepth", 2)
-    kept = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", first).settings["recipe"]
+    kept = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", first).inputs["recipe"]
     assert (kept["rates"]["protodepth"], kept["prototypes"]["image_size"], kept["prototypes"]["separation"]) == (
         0.07,
         60,
         0.044,
     )
-    changed = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", second).settings["recipe"]
+    changed = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", second).inputs["recipe"]
     assert changed["prototypes"]["image_size"] == 60
     assert changed["rates"]["protodepth"] == second.values["rate"] != 0.07
     assert changed["prototypes"]["separation"] == second.values["separation"] != 0.044
