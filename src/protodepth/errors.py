@@ -25,6 +25,26 @@ class DataError(ProtoDepthError):
     """A file, array or folder is not what was expected."""
 
 
+class MissingFileError(DataError):
+    """A file that was named does not exist."""
+
+
+class DamagedFileError(DataError):
+    """A file ends early or cannot be decoded."""
+
+
+class ShallowDepthError(DataError):
+    """A picture with too few bits to hold depth."""
+
+
+class SizeError(DataError):
+    """A map or picture has another size than what it belongs to."""
+
+
+class NegativeDepthError(DataError):
+    """Depth below zero."""
+
+
 class CheckpointError(ProtoDepthError):
     """A model, domain or training state cannot be read or does not belong here."""
 

@@ -80,7 +80,7 @@ def _check_number(data: FrameDataset, split: str, rules: EvalRules, number: int)
     try:
         return check_frame(data[number], where, files, rules)
     except ProtoDepthError as error:
-        return [Fault(kind_of(str(error)), where, str(error))]
+        return [Fault(kind_of(error), where, str(error))]
 
 
 def _place(data: FrameDataset, split: str, number: int) -> tuple[str, dict[str, str]]:

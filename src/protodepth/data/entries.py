@@ -22,10 +22,11 @@ import numpy as np
 from PIL import Image as Picture
 
 from protodepth.data import sampling
+from protodepth.data.faults import error_of
 from protodepth.data.files import images
 from protodepth.data.files.text import reading
 from protodepth.data.frame import Frame
-from protodepth.errors import DataError
+from protodepth.errors import DataError, SizeError
 from protodepth.types import Float
 
 Entry = dict[str, Any]
@@ -147,7 +148,7 @@ class FrameReader:
 
     def _frame(self, entry: Entry) -> Frame:
         if "fault" in entry:  # found while the entry was made
-            raise DataError(entry["fault"])
+            raise error_of(entry.get("fault_kind", ""))(entry["fault"])
         if "crop" in entry:
             top, left, height, width = entry["crop"]
             return replace(self, crop=(top, left, height, width))({k: v for k, v in entry.items() if k != "crop"})
@@ -194,7 +195,7 @@ class FrameReader:
             return array
         top, left, height, width = self.crop
         if array.shape[0] < top + height or array.shape[1] < left + width:
-            raise DataError(f"a map of {array.shape[1]}x{array.shape[0]} is smaller than the crop {self.crop}")
+            raise SizeError(f"a map of {array.shape[1]}x{array.shape[0]} is smaller than the crop {self.crop}")
         return np.ascontiguousarray(array[top : top + height, left : left + width])
 
     def _image(self, ref: str) -> np.ndarray:
@@ -220,7 +221,7 @@ class FrameReader:
         depth = self._cut(depth) if depth.shape != size else depth
         if depth.shape != size:
             have, need = f"{depth.shape[1]}x{depth.shape[0]}", f"{size[1]}x{size[0]}"
-            raise DataError(f"depth {ref} is {have}, its image {need}: project or export the depth at the image's size")
+            raise SizeError(f"depth {ref} is {have}, its image {need}: project or export the depth at the image's size")
         if self.max_depth is not None:
             depth = np.where(depth < self.max_depth, depth, np.float32(self.max_depth if self.far == "clip" else 0))
         return depth
@@ -279,7 +280,7 @@ def split_triplet(picture: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarra
     """The frames t-1, t, t+1 of one picture that holds them side by side."""
     width = picture.shape[1]
     if width % 3:
-        raise DataError(f"{name} is {width} px wide, which three frames side by side cannot be (not divisible by 3)")
+        raise SizeError(f"{name} is {width} px wide, which three frames side by side cannot be (not divisible by 3)")
     third = width // 3
     before, image, after = (np.ascontiguousarray(picture[:, i * third : (i + 1) * third]) for i in range(3))
     return before, image, after

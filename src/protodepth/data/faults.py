@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protodepth.data.frame import Frame, FrameDataset
-from protodepth.errors import DataError
+from protodepth.errors import (
+    DamagedFileError,
+    DataError,
+    MissingFileError,
+    NegativeDepthError,
+    ProtoDepthError,
+    ShallowDepthError,
+    SizeError,
+)
 from protodepth.progress import Progress
 
 logger = logging.getLogger("protodepth")
@@ -127,16 +135,27 @@ class CheckReport:
         return "\n".join(lines)
 
 
-def kind_of(message: str) -> str:
-    """The kind of a fault from the message of the error that reading raised."""
-    words = {
-        "depth needs 16 bits": "8-bit depth",
-        "truncated": "truncated",
-        "its image": "size",
-        "negative": "negative",
-    }
-    words |= {"not divisible by 3": "size", "does not exist": "missing"}
-    return next((kind for word, kind in words.items() if word in message), "unreadable")
+KINDS: dict[type[DataError], str] = {
+    MissingFileError: "missing",
+    DamagedFileError: "truncated",
+    ShallowDepthError: "8-bit depth",
+    SizeError: "size",
+    NegativeDepthError: "negative",
+}
+
+
+def kind_of(error: ProtoDepthError) -> str:
+    """The kind of fault (a key of ADVICE) that an error of reading is.
+
+    >>> kind_of(SizeError("depth is 8x8, its image 9x9")), kind_of(DataError("/negative/a.png is no picture"))
+    ('size', 'unreadable')
+    """
+    return next((kind for cls, kind in KINDS.items() if isinstance(error, cls)), "unreadable")
+
+
+def error_of(kind: str) -> type[DataError]:
+    """The inverse of :func:`kind_of`, for an error that was written down."""
+    return next((cls for cls, known in KINDS.items() if known == kind), DataError)
 
 
 def in_threads(

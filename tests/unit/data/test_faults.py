@@ -213,3 +213,11 @@ def test_a_focal_length_that_does_not_fit_depth_and_poses_is_a_warning(tmp_path:
     assert (found is None) == (factor == 1.0), report.text()
     if found:
         assert int(found[1]) == pytest.approx(shots[0].K[0, 0], rel=0.07)
+
+
+def test_a_fault_has_the_kind_of_its_error_whatever_words_its_path_has(tmp_path: Path) -> None:
+    """A folder may be called as it likes: no picture at all is neither truncated nor negative."""
+    root = tmp_path / "truncated-negative-does not exist"
+    write_recording(root, SHOTS, toml='depth_unit = "mm"\n')
+    (root / "image" / "3.png").write_bytes(b"no picture")
+    assert check(root).counts() == {"unreadable": 1}

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.faults import kind_of
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import SPLITS, EvalRules
 from protodepth.data.manifest import Scan, register_scan
@@ -132,15 +133,16 @@ def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
 
     count = len(part.columns["image"])
     triplet = _has_triplets(base, map(row, range(count)))
-    calibrations: dict[str, list[float] | str] = {}
+    calibrations: dict[str, list[float] | DataError] = {}
     for number, line in enumerate(map(row, range(count)), 1):
         K = line["intrinsics"]
         if K not in calibrations:
             calibrations[K] = _calibration(base / K)
         entry: Entry = {"id": line["sparse_depth"], "image": line["image"], "sparse": line["sparse_depth"]}
         calibration = calibrations[K]
-        if isinstance(calibration, str):
-            entry["fault"] = f"{part.files['intrinsics']}, line {number}: {calibration}"
+        if isinstance(calibration, DataError):
+            told = f"{part.files['intrinsics']}, line {number}: {calibration}"
+            entry |= {"fault": told, "fault_kind": kind_of(calibration)}
         else:
             entry["K"] = calibration
         if "ground_truth" in line:
@@ -150,12 +152,12 @@ def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
         yield entry
 
 
-def _calibration(path: Path) -> list[float] | str:
+def _calibration(path: Path) -> list[float] | DataError:
     """Nine numbers, or why there are none: one bad file is one bad frame, not the end of the list."""
     try:
         return cameras.read_intrinsics(path).ravel().tolist()
     except DataError as error:
-        return str(error)
+        return error
 
 
 def _has_triplets(base: Path, rows: Iterable[dict[str, str]]) -> bool:

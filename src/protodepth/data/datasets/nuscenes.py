@@ -20,7 +20,7 @@ from protodepth.data.files import cameras
 from protodepth.data.files.text import parse_json, read_text
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, register_scan
-from protodepth.errors import DataError, UnknownNameError
+from protodepth.errors import DamagedFileError, DataError, UnknownNameError
 from protodepth.types import Float
 
 TABLES = ("scene", "sample", "sample_data", "ego_pose", "calibrated_sensor", "sensor")
@@ -91,7 +91,7 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
     if values.size % 5:
-        raise DataError(f"{path} has {values.size} numbers, expected five a point: the file is truncated")
+        raise DamagedFileError(f"{path} has {values.size} numbers, expected five a point: the file is truncated")
     with np.errstate(invalid="ignore"):
         points = values.reshape(-1, 5)[:, :3].astype(np.float64)
     return points[(np.abs(points) < FARTHEST).all(1)]  # NaN is not less either

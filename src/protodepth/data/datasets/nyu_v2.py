@@ -21,7 +21,7 @@ from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files.images import natural_key
 from protodepth.data.files.matlab import read_arrays
 from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan, triplets
-from protodepth.errors import DataError
+from protodepth.errors import DamagedFileError, DataError
 from protodepth.types import Float
 
 CROP = (32, 32, 416, 576)
@@ -70,7 +70,7 @@ def read_hdf5(path: Path, inside: str) -> np.ndarray:
                 raise DataError(f"{path} has no array {name!r}, it has: {', '.join(file)}")
             return np.asarray(file[name][int(row)] if row else file[name])
     except OSError as error:
-        raise DataError(f"{path} cannot be read as HDF5 ({error}): truncated download?") from None
+        raise DamagedFileError(f"{path} cannot be read as HDF5 ({error}): truncated download?") from None
 
 
 @register_scan("nyu_v2")

@@ -24,7 +24,7 @@ from protodepth.data.files.text import parse_json
 from protodepth.data.frame import EvalRules, time_blocks
 from protodepth.data.manifest import Scan, register_scan
 from protodepth.data.recording import motion
-from protodepth.errors import DataError
+from protodepth.errors import DamagedFileError, DataError
 from protodepth.types import Float
 
 OPENCV_FROM_ARKIT = np.diag([1.0, -1.0, -1.0, 1.0])  # ARKit's camera has y up and looks along -z
@@ -73,7 +73,7 @@ def unpack(data: bytes, where: str) -> bytes:
     try:
         return liblzfse.decompress(data)
     except liblzfse.error:
-        raise DataError(f"{where} is not an LZFSE stream: truncated or damaged, copy it again") from None
+        raise DamagedFileError(f"{where} is not an LZFSE stream: truncated or damaged, copy it again") from None
 
 
 def read_values(path: Path, name: str, kind: str, shape: tuple[int, int]) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.files.text import load_array, number, parse_json, read_text
-from protodepth.errors import DataError
+from protodepth.errors import DataError, MissingFileError
 from protodepth.types import Float
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)", re.IGNORECASE)
@@ -76,7 +76,7 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
             return intrinsics_matrix(load_array(path), str(path))
         text = read_text(path)
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
+        raise MissingFileError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as intrinsics ({error})") from None
     if suffix == ".json":

@@ -18,7 +18,14 @@ from PIL import Image as Picture
 from PIL import UnidentifiedImageError
 
 from protodepth.data.files.text import load_array
-from protodepth.errors import DataError, UnknownNameError
+from protodepth.errors import (
+    DamagedFileError,
+    DataError,
+    MissingFileError,
+    NegativeDepthError,
+    ShallowDepthError,
+    UnknownNameError,
+)
 from protodepth.storage.files import write_bytes
 from protodepth.types import Float
 
@@ -61,11 +68,11 @@ def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
         picture = Picture.open(source, formats=_FORMATS)
         picture.load()
     except FileNotFoundError:
-        raise DataError(f"{name} does not exist") from None
+        raise MissingFileError(f"{name} does not exist") from None
     except UnidentifiedImageError:
         raise DataError(f"{name} is not a picture of a known format ({', '.join(_FORMATS)})") from None
     except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
-        raise DataError(f"{name} cannot be decoded ({error}): truncated or damaged, copy it again") from None
+        raise DamagedFileError(f"{name} cannot be decoded ({error}): truncated or damaged, copy it again") from None
     return picture
 
 
@@ -123,7 +130,7 @@ def raw_depth(path: Path) -> np.ndarray:
         return read_exr(path)
     picture = open_picture(path)
     if picture.mode not in _DEEP_MODES:
-        raise DataError(_SHALLOW.format(path=path, mode=picture.mode))
+        raise ShallowDepthError(_SHALLOW.format(path=path, mode=picture.mode))
     return np.asarray(picture)
 
 
@@ -139,12 +146,12 @@ def read_exr(path: Path) -> Float[np.ndarray, "h w"]:
     except ImportError:
         raise DataError(f"{path}: reading EXR files needs OpenEXR: pip install 'protodepth[data]'") from None
     if not path.exists():
-        raise DataError(f"{path} does not exist")
+        raise MissingFileError(f"{path} does not exist")
     try:
         with OpenEXR.File(str(path), separate_channels=True) as file:
             channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
     except (RuntimeError, ValueError, TypeError) as error:  # what the library raises for damaged files
-        raise DataError(f"{path} cannot be read as EXR ({error}): truncated or damaged, copy it again") from None
+        raise DamagedFileError(f"{path} cannot be read as EXR ({error}): truncated or damaged, copy it again") from None
     if len(channels) != 1 and "R" not in channels:
         raise DataError(f"{path} has the channels {', '.join(channels)}: expected one, or depth in R")
     return channels["R"] if "R" in channels else next(iter(channels.values()))
@@ -162,7 +169,9 @@ def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray,
         depth = raw.astype(np.float32) / np.float32(unit_scale(unit))
     depth[~np.isfinite(depth)] = 0
     if depth.size and depth.min() < 0:
-        raise DataError(f"{name} has negative values (down to {depth.min():g} m), expected metres with 0 = no point")
+        raise NegativeDepthError(
+            f"{name} has negative values (down to {depth.min():g} m), expected metres with 0 = no point"
+        )
     return depth
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.errors import DataError
+from protodepth.errors import DamagedFileError, DataError, MissingFileError
 
 # what code meets that believes a damaged file: wrong kinds, missing entries, lengths and numbers beyond reason
 DAMAGE = (
@@ -81,14 +81,14 @@ def load_array(path: Path) -> np.ndarray:
             if dtype.kind not in "uif":
                 raise ValueError(f"it holds {dtype}, expected numbers")
             if file.tell() + need != size:
-                raise DataError(
+                raise DamagedFileError(
                     f"{path} promises {dtype} {'x'.join(map(str, shape))} ({need} bytes) and has {size - file.tell()}: "
                     "expected a whole array of numbers"
                 )
             file.seek(0)
             return np.load(file, allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
+        raise MissingFileError(f"{path} does not exist") from None
     except (*DAMAGE, SyntaxError, tokenize.TokenError) as error:  # its header is written in Python
         raise DataError(f"{path} is not a plain NumPy array ({error})") from None
 

@@ -75,7 +75,7 @@ def _check_files(layout: Layout, frame: str) -> list[Fault]:
             if frame in table:
                 faults += _check_map(frame, table[frame], (size[0], size[1]))
     except DataError as error:
-        faults.append(Fault(kind_of(str(error)), frame, str(error), exclude))
+        faults.append(Fault(kind_of(error), frame, str(error), exclude))
     except KeyError:
         faults.append(Fault("intrinsics", frame, f"{image} has no intrinsics file of its name", exclude))
     return faults

@@ -10,7 +10,7 @@ from PIL import Image as Picture
 from scipy import ndimage
 
 from protodepth.data.files.cameras import inverse, relative_pose
-from protodepth.errors import DataError
+from protodepth.errors import DamagedFileError
 from protodepth.types import Float
 
 TARGET = 0.02  # wanted parallax between neighbours, as a share of the image width (13 px at 640)
@@ -94,7 +94,7 @@ def thumbnail(path: Path, size: tuple[int, int] = (48, 64)) -> Float[np.ndarray,
             picture.draft("L", (size[1] * 2, size[0] * 2))
             grey = picture.convert("L").resize(size[::-1], Picture.Resampling.BOX)
     except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{path} cannot be decoded ({error}): truncated or damaged, copy it again") from None
+        raise DamagedFileError(f"{path} cannot be decoded ({error}): truncated or damaged, copy it again") from None
     return np.asarray(grey, np.float32) / 255
 
 
