@@ -213,8 +213,8 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
     h, w = depth.shape
     known = np.ones(depth.shape, bool)
     y, x = np.mgrid[:h, :w]
-    for _ in range(rng.integers(1, 7)):
-        a, b = _log(rng, 0.02, 0.28) * w, _log(rng, 0.02, 0.28) * w
+    for _ in range(rng.integers(1, 13)):
+        a, b = _log(rng, 0.02, 0.2) * w, _log(rng, 0.02, 0.2) * w
         u, v = x - rng.uniform(0, w), y - rng.uniform(0, h)
         turn = rng.uniform(0, math.pi)
         u, v = u * math.cos(turn) + v * math.sin(turn), v * math.cos(turn) - u * math.sin(turn)
@@ -236,11 +236,11 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
 
 Scatter = Callable[[Array, Array, Rng], Array]  # depth, picture, rng -> where there are points
 PATTERNS: tuple[tuple[Scatter, float], ...] = (
-    (anywhere, 0.30),
+    (anywhere, 0.28),
     (at_corners, 0.22),
     (scan_lines, 0.16),
     (coarse_grid, 0.10),
-    (with_holes, 0.22),
+    (with_holes, 0.24),
 )
 
 
