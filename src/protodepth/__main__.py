@@ -1,12 +1,19 @@
 """The command ``protodepth``."""
 
+import os
 import sys
 
 
 def main(argv: list[str] | None = None) -> int:
     from protodepth.cli.main import run
 
-    return run(sys.argv[1:] if argv is None else argv)
+    try:
+        code = run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing is said at the very end either
+        return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -87,6 +87,8 @@ def intrinsics_array(intrinsics: Any, size: tuple[int, int]) -> Float[np.ndarray
         raise DataError(
             "intrinsics must be upper triangular with 1 in the corner: is the matrix transposed, or a 4x4 cut wrongly?"
         )
+    if abs(array[0, 1]) > array[0, 0] or np.abs(array).max() > 1e6:
+        raise DataError(f"no camera has the intrinsics {array.tolist()}: expected pixels, and a skew near 0")
     height, width = size
     if array[0, 0] < 2 and array[0, 2] <= 1:
         raise DataError(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ class ProtoDepth(nn.Module):
         self.history: dict[str, History] = {}  # domain -> what it was learned from, when, how
         self.statistics = StatisticsTable()  # domain -> of its sample descriptors, to tell what is unknown
         self.rule = Rule()  # how a domain is chosen where none is given
-        self._domains = nn.ModuleDict()  # key "d_<name>": a bare name could be an attribute of ModuleDict
+        self._domains = nn.ModuleDict()  # by "d_<name>" (a name could be an attribute); replaced, not changed: threads
         self._active: str | None = None
 
     @property
@@ -52,9 +52,7 @@ class ProtoDepth(nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         if f"d_{name}" not in self._domains:
             raise UnknownNameError("domain", name, self.domains)
-        prototypes = self._domains[f"d_{name}"]
-        assert isinstance(prototypes, DomainPrototypes)
-        return prototypes
+        return cast(DomainPrototypes, self._domains[f"d_{name}"])
 
     def add_domain(
         self, name: str, *, base: bool = False, config: PrototypeConfig | None = None, seed: int = 0
@@ -67,7 +65,7 @@ class ProtoDepth(nn.Module):
         check_name(name)
         if name in self.domains:
             raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
-        self._domains[f"d_{name}"] = domain.to(self._device())
+        self._domains = nn.ModuleDict({**self._domains, f"d_{name}": domain.to(self._device())})
         self._freeze_inactive()
 
     def new_domain(self, config: PrototypeConfig, *, base: bool, seed: int = 0) -> DomainPrototypes:
@@ -99,7 +97,7 @@ class ProtoDepth(nn.Module):
 
     def delete_domain(self, name: str) -> None:
         self.domain(name)
-        del self._domains[f"d_{name}"]
+        self._domains = nn.ModuleDict({key: d for key, d in self._domains.items() if key != f"d_{name}"})
         self.history.pop(name, None)
         self.statistics.pop(name, None)
         if self._active == name:
@@ -124,15 +122,18 @@ class ProtoDepth(nn.Module):
             if name != "descriptor" or domain.config.learn_descriptor:
                 yield parameter
 
-    def descriptors(self) -> tuple[tuple[str, ...], Tensor]:
+    def descriptors(self, held: dict[str, DomainPrototypes] | None = None) -> tuple[tuple[str, ...], Tensor]:
         """The domains that can be chosen, and their descriptors R (k, c)."""
-        names = tuple(n for n in self.domains if self.domain(n).config.learn_descriptor)
+        chosen = {n: d.descriptor for n, d in (held or self._held()).items() if d.config.learn_descriptor}
         none = torch.empty(0, self.backbone.bottleneck.channels, device=self._device())
-        return names, torch.stack([self.domain(n).descriptor for n in names]) if names else none
+        return tuple(chosen), torch.stack(list(chosen.values())) if chosen else none
+
+    def _held(self) -> dict[str, DomainPrototypes]:
+        return {key[2:]: cast(DomainPrototypes, d) for key, d in self._domains.items()}  # of this moment
 
     def overhead(self) -> Overhead:
         """Exact counts of what each domain adds to the backbone."""
-        domains = {name: self.domain(name) for name in self.domains}
+        domains = self._held()
         layers = {n: {layer: count_parameters(s) for layer, s in d.sets.items()} for n, d in domains.items()}
         return Overhead(count_parameters(self.backbone), {n: d.descriptor.numel() for n, d in domains.items()}, layers)
 
@@ -143,13 +144,13 @@ class ProtoDepth(nn.Module):
         """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode; no state changes."""
         latents, bottleneck = self.backbone.encode(batch), self.backbone.bottleneck
         s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
-        names, R = self.descriptors()
-        if domain is None and self.domains and not names:
-            raise DomainError(f"no domain has a learned descriptor to choose by: name one of {self.domains}")
+        names, R = self.descriptors(held := self._held())
+        if domain is None and held and not names:
+            raise DomainError(f"no domain has a learned descriptor to choose by: name one of {tuple(held)}")
         cosines = similarity(s, R) if names else None
         nearest = None if cosines is None else select(cosines)
         choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule)
-        values = self._values(choice.domains)
+        values = self._values(choice.domains, held)
         depth = self.backbone.decode(latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)))
         return BatchPrediction(
             depth=depth,
@@ -161,14 +162,14 @@ class ProtoDepth(nn.Module):
             distances=choice.distances,
         )
 
-    def _values(self, domains: tuple[str, ...]) -> dict[str, Values]:
+    def _values(self, domains: tuple[str, ...], held: dict[str, DomainPrototypes]) -> dict[str, Values]:
         """One set for all samples (the very same arithmetic as when it is given by name), or a row for each sample."""
         kinds = tuple(dict.fromkeys(domains))
         if len(kinds) == 1:
-            return {} if kinds[0] == BASE else self.domain(kinds[0]).values()
+            return {} if kinds[0] == BASE else (held.get(kinds[0]) or self.domain(kinds[0])).values()
         index = torch.tensor([kinds.index(name) for name in domains], device=self._device())
         none = self.new_domain(self.config, base=True).to(self._device())  # leaves every layer as it is
-        return gather([none if n == BASE else self.domain(n) for n in kinds], index, self.backbone.latent_specs)
+        return gather([none if n == BASE else held[n] for n in kinds], index, self.backbone.latent_specs)
 
     @torch.no_grad()
     def predict_batch(self, batch: Batch, domain: str | None = None, rule: Rule | None = None) -> BatchPrediction:

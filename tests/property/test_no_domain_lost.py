@@ -12,6 +12,7 @@ import pytest
 
 from conftest import shake, tiny_model
 from protodepth.cli.main import run
+from protodepth.cli.options import DEFAULT_MODEL
 from protodepth.model import ProtoDepth
 from protodepth.storage import folders
 
@@ -24,14 +25,14 @@ Held = dict[tuple[str, str], str]  # (folder, domain) -> sha256 of its weights
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with a bundled base; learning is replaced by drawing numbers, all else is as typed."""
     base = tiny_model()
-    base.save_pretrained(tmp_path / "weights" / "worlds-tiny")
+    base.save_pretrained(tmp_path / "weights" / DEFAULT_MODEL)
     base.save_pretrained(tmp_path / "weights" / "other-base")
     monkeypatch.setattr(folders, "BUNDLED", tmp_path / "weights")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     count = iter(range(10**6))
 
-    def learn(model: ProtoDepth, data: str, *, name: str, **options: Any) -> object:
+    def learn(model: ProtoDepth, name: str, *rest: object, **options: Any) -> object:
         model.add_domain(name)
         shake(model, name, next(count))
         return SimpleNamespace(helped=True, steps=1)
@@ -43,7 +44,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         model.add_domain(chosen, base=True)
         return chosen
 
-    monkeypatch.setattr("protodepth.training.adapt.adapt", learn)
+    monkeypatch.setattr("protodepth.training.adapt.prepare", lambda model, data, name, *rest: name)
+    monkeypatch.setattr("protodepth.training.adapt.make_plan", lambda *rest: SimpleNamespace(steps=1, schedule=None))
+    monkeypatch.setattr("protodepth.training.adapt.carry_out", learn)
     monkeypatch.setattr("protodepth.training.domains.describe_base", describe)
     monkeypatch.setattr("protodepth.data.arguments.open_domain", lambda text: SimpleNamespace(train=[]))
     return tmp_path / "here"
@@ -67,7 +70,7 @@ def held(root: Path) -> Held:
 def draw(dice: random.Random) -> list[str]:
     place, other, out = (dice.choice(PLACES) for _ in range(3))
     name, to = dice.choice(NAMES), dice.choice(NAMES)
-    start = dice.choice([[], ["--model", "worlds-tiny"], ["--model", place], ["--model", "other-base"]])
+    start = dice.choice([[], ["--model", DEFAULT_MODEL], ["--model", place], ["--model", "other-base"]])
     into = dice.choice([[], ["--out", out]])
     return dice.choice(
         [
@@ -75,7 +78,7 @@ def draw(dice: random.Random) -> list[str]:
             ["adapt", "--data", "rec", "--name", name, "--out", out],
             ["domains", "export", "--model", place, "--name", name, "--out", out],
             ["domains", "import", "--model", place, "--folder", other, *into],
-            ["domains", "import", "--model", "worlds-tiny", "--folder", other, "--out", out],
+            ["domains", "import", "--model", DEFAULT_MODEL, "--folder", other, "--out", out],
             ["domains", "import", "--model", place, "--folder", other, "--name", to, *into],
             ["domains", "rename", "--model", place, "--name", name, "--to", to, *into],
             ["domains", "remove", "--model", place, "--name", name, *into],
@@ -150,9 +153,9 @@ def test_an_out_that_holds_another_model_than_named_is_refused(call: Callable[[s
     assert call("adapt --data rec --name x --out other")[0] == 0
     assert call("domains export --model other --name x --out parcel")[0] == 0
     for text in (
-        "adapt --data rec --name corridor --model worlds-tiny --out m",
+        f"adapt --data rec --name corridor --model {DEFAULT_MODEL} --out m",
         "adapt --data rec --name corridor --model other --out m",
-        "domains import --model worlds-tiny --folder parcel --out m",
+        f"domains import --model {DEFAULT_MODEL} --folder parcel --out m",
         "domains rename --model other --name x --to y --out m",
         "domains remove --model other --name x --out m",
         "domains describe --model other --data rec --name y --out m",

@@ -1,5 +1,6 @@
 """ProtoDepth: what is frozen, what trains, who is chosen, and that old predictions never change."""
 
+import threading
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -308,3 +309,30 @@ def test_two_networks_of_one_seed_have_one_fingerprint_and_a_changed_weight_anot
     next(b.backbone.parameters()).data.view(-1)[0] += 1e-6
     assert a.fingerprint() != b.fingerprint()
     assert ProtoDepth(tiny_lite((0.1, 9.0), seed=4)).fingerprint() != a.fingerprint()
+
+
+def test_threads_predict_while_domains_come_and_go(model: ProtoDepth, batch: Batch) -> None:
+    wrong: list[BaseException] = []
+    end = threading.Event()
+    expected = model.predict_batch(batch, "night").depth
+
+    def look() -> None:
+        try:
+            while not end.is_set():
+                model.predict_batch(batch)
+                assert torch.equal(model.predict_batch(batch, "night").depth, expected)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for n in range(150):
+        model.add_domain(f"new{n}", seed=n)
+        if n % 3:
+            model.rename_domain(f"new{n}", f"newer{n}")
+            model.delete_domain(f"newer{n}")
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -3,8 +3,12 @@
 Nothing heavy is imported before a command runs, so that ``--help`` answers at once.
 """
 
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 # command -> (module, class, one line of help)
@@ -48,7 +52,7 @@ def help_text() -> str:
             "",
             *lines,
             "",
-            "exit codes: 0 done, 2 bad input, 1 internal error, 130 interrupted",
+            "exit codes: 0 done, 2 bad input, 1 internal error, 130 interrupted, 143 ended by SIGTERM",
         ]
     )
 
@@ -89,12 +93,15 @@ def execute(name: str, arguments: list[str]) -> int:
     except SystemExit as stop:  # tyro has printed what was wrong
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        command.run()
+        with ending_by_signal():
+            command.run()
     except ProtoDepthError as error:
         return fail(str(error), 2)
+    except Terminated:
+        return fail("ended by SIGTERM; run the same command again (train: with --resume) to go on", 143)
     except KeyboardInterrupt:
         return fail("interrupted; run the same command again (train: with --resume) to go on", 130)
-    except BrokenPipeError:
+    except BrokenPipeError:  # __main__ sees to the rest
         return 0
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
@@ -103,6 +110,27 @@ def execute(name: str, arguments: list[str]) -> int:
         traceback.print_exc()
         return fail("internal error: please report the lines above", 1)
     return 0
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came where nothing else takes care of it."""
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """SIGTERM ends a command like Ctrl-C, with a word and with what ``finally`` has to put in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str, code: int) -> int:

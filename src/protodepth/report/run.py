@@ -1,5 +1,6 @@
 """The report of a run: results.json, a table for the terminal, Markdown, and one HTML file that needs no network."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,12 +26,14 @@ from protodepth.report.results import (
 from protodepth.report.run_page import Part, curve_chart, page
 from protodepth.report.samples import Sample, add_predictions, collect, load_samples, save_samples
 from protodepth.storage import files
+from protodepth.storage.card import plain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 TITLE = "Learning new domains without forgetting old ones"
 SHORT = {"forgetting": "forgetting", "performance": "performance", "spto": "SPTO"}
+MARKED = re.compile(r"(\*\*|<u>)?[-–.\d]*(\*\*|</u>)?")  # a number, best or second best
 WIDE = 132  # columns that the table with all twelve numbers needs
 
 
@@ -76,20 +79,28 @@ def markdown(document: Document, title: str = TITLE) -> str:
     ]
     accuracy = document.get("selection_accuracy")
     lines = [
-        f"# {title}",
+        f"# {plain(title)}",
         "",
-        f"Sequence: {' -> '.join(document.get('domains', []))}. Lower is better; bold best, underlined second best.",
+        f"Sequence: {plain(' -> '.join(document.get('domains', [])))}. Lower is better; "
+        "bold best, underlined second best.",
     ]
     lines += ["", *_pipes(head, body), ""]
     lines += [f"Domain chosen rightly: {100 * accuracy:.1f} % of the test frames.", ""] if accuracy is not None else []
     lines += _markdown_matrices(document)
-    lines += ["## Run", "", *(f"- {k}: {v}" for k, v in document.get("about", {}).items())]
+    lines += [
+        "## Run",
+        "",
+        *(f"- {plain(str(k))}: {plain(str(v), 2000)}" for k, v in document.get("about", {}).items()),
+    ]
     return "\n".join([*lines, f"- whole run: {duration(document['seconds'])}", ""])
 
 
 def _pipes(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     rule = ["---"] + ["---:"] * (len(head) - 1)
-    return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
+    return [
+        f"| {' | '.join(cell if MARKED.fullmatch(cell) else plain(cell) for cell in row)} |"
+        for row in (head, rule, *body)
+    ]
 
 
 def _markdown_matrices(document: Document) -> list[str]:
@@ -100,7 +111,7 @@ def _markdown_matrices(document: Document) -> list[str]:
                 [f"after {name}", *(written("performance", "mae", v) for v in values)]
                 for name, values in zip(names, by_setting[setting]["mae"], strict=True)
             ]
-            lines += [f"{key}, {setting}:", "", *_pipes(["", *names], rows), ""]
+            lines += [plain(f"{key}, {setting}:"), "", *_pipes(["", *names], rows), ""]
     return lines
 
 

@@ -60,7 +60,7 @@ def _domains(model: "ProtoDepth", counts: Mapping[str, int]) -> str:
     for name in model.domains:
         size = "descriptor only (the network itself)" if model.domain(name).base else f"{counts[name]:,}"
         history = model.history.get(name, History())
-        lines.append(f"| {name} | {size} | {_plain(_source(history))} | {_plain(_verdict(history))} |")
+        lines.append(f"| {name} | {size} | {plain(_source(history))} | {plain(_verdict(history))} |")
     return "\n".join(lines)
 
 
@@ -76,7 +76,7 @@ def _verdict(history: History) -> str:
 
 
 def _notes(notes: Mapping[str, Any]) -> str:
-    lines = [f"- {_plain(str(key))}: {_plain(_short(value))}" for key, value in notes.items()]
+    lines = [f"- {plain(str(key))}: {plain(_short(value))}" for key, value in notes.items()]
     return "\n## Notes\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
@@ -87,7 +87,13 @@ def _short(value: Any) -> str:
     return ", ".join(f"{k} {v}" for k, v in value.items() if not isinstance(v, Mapping | list | tuple))
 
 
-def _plain(text: str, most: int = 200) -> str:
-    """Text from elsewhere as one harmless line of Markdown."""
-    text = " ".join(text.split()).replace("|", "/").replace("<", "&lt;").replace("`", "'")
+def plain(text: str, most: int = 200) -> str:
+    """Text from elsewhere as one harmless line of Markdown: no tag, no link, no cell of its own.
+
+    >>> plain("<img src=x> [a](javascript:alert(1)) | b")
+    '&lt;img src=x> (a)(javascript:alert(1)) / b'
+    """
+    for sign, harmless in (("|", "/"), ("<", "&lt;"), ("`", "'"), ("[", "("), ("]", ")")):
+        text = text.replace(sign, harmless)
+    text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,5 +1,8 @@
 """The command line: exit codes and one message, whatever happens inside."""
 
+import os
+import signal
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -116,3 +119,27 @@ def test_the_commands_of_the_first_release_are_there() -> None:
 def test_two_words_win_over_one() -> None:
     assert main.split(["data", "check", "x"]) == ("data check", ["x"])
     assert main.split(["predict", "check"]) == ("predict", ["check"])
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    script = f"{sys.executable} -m protodepth -h | head -1"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with subprocess.Popen(
+        [sys.executable, "-m", "protodepth", "-h"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.close()  # before a word was read
+        assert program.stderr.read() == b""
+        assert program.wait(60) == 0
+
+
+def test_sigterm_ends_a_command_with_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    command(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert main.run(["try"]) == 143
+    assert "ended by SIGTERM" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
