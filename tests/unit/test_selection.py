@@ -77,6 +77,18 @@ def test_pooled_covariance_counts_every_domain_around_its_own_mean():
     assert (pooled - truth).norm() / truth.norm() < 0.05
 
 
+def test_each_domain_loses_one_sample_to_its_own_mean():
+    """Shrinking keeps the trace: that of the scatters over the sum of n_k - 1, which small counts tell from n_k."""
+    parts = [Statistics.of(cloud(0.0, 4), cloud(0.0, 1)), Statistics.of(cloud(9.0, 3, seed=1), cloud(9.0, 1))]
+    scatter = sum(np.cov(cloud(c, n, seed=s).double().numpy().T, ddof=0) * n for c, n, s in ((0, 4, 0), (9, 3, 1)))
+    pooled, found = scatter / 5, shared_covariance(parts)
+    assert float(found.trace()) == pytest.approx(np.trace(pooled), rel=1e-5)
+    c, square, trace = 5, (pooled**2).sum(), np.trace(pooled)
+    share = ((1 - 2 / c) * square + trace**2) / ((5 + 1 - 2 / c) * (square - trace**2 / c))  # Chen et al. 2010, Eq. 23
+    expected = (1 - min(1, share)) * pooled + min(1, share) * trace / c * np.eye(c)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_shrinkage_is_large_for_few_samples_and_vanishes_for_many():
     shares = [shrinkage(torch.cov(cloud(0.0, n).T).double(), n) for n in (4, 40, 4000)]
     assert shares[0] > shares[1] > shares[2]

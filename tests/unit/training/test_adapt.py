@@ -220,6 +220,15 @@ def test_the_verdict_counts_what_is_gone():
     assert not dataclasses.replace(made, after=199).helped
 
 
+def test_better_is_the_share_of_frames_whose_error_shrank(recording: Path, monkeypatch: pytest.MonkeyPatch):
+    errors = {"base": np.array([10.0, 10.0, 10.0, 10.0]), "walk": np.array([8.0, 10.0, 2.0, 8.0])}
+    monkeypatch.setattr(adaptation, "network_errors", lambda model, cases, domain: errors[domain])
+    result = adapt(tiny_model(), recording, name="walk", config=config(2))
+    assert result.better == 0.75  # of the second frame it stayed as it was
+    assert (result.before, result.after, result.judged) == (10.0, 7.0, 4)
+    assert "smaller on 75 % of 4 frames" in str(result)
+
+
 def test_the_spread_of_the_gain_is_that_of_repeated_recordings():
     rng = np.random.default_rng(0)
     gains, spreads = [], []

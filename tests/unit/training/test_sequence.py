@@ -16,6 +16,7 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.statistics import describe
 from protodepth.storage import files
+from protodepth.training import sequence
 from protodepth.training.fit import FitRecord, Schedule, fit
 from protodepth.training.sequence import SequenceResult, run_sequence
 from protodepth.types import Batch, BatchPrediction
@@ -139,6 +140,25 @@ def test_the_curve_has_every_seen_domain_in_both_settings_before_and_during_each
     expected |= {(2, 0, d, s) for d in "ab" for s in both} | {(2, n, d, s) for n in (2, 4) for d in "abc" for s in both}
     assert found == expected
     assert all("mae" in p for p in result.curves)
+
+
+def test_looking_is_no_training_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that only looks (100 s) and learning (7 s) move."""
+    now = [0.0]
+
+    def passing(seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            now[0] += seconds
+            return work(*args)
+
+        return timed
+
+    monkeypatch.setattr(sequence.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sequence, "curve_points", passing(100.0, sequence.curve_points))
+    domains = [toy(name, 1.0) for name in ("a", "b", "c")]
+    result = run_sequence(Scripted(), domains, passing(7.0, scripted_fit), curve_every=2)
+    assert result.seconds == [7.0, 7.0]
+    assert now[0] == 2 * (3 * 100 + 7)  # before a stage and twice while it is learned
 
 
 def test_a_resumed_sequence_has_the_points_of_the_curve_from_before(tmp_path: Path) -> None:
