@@ -124,7 +124,11 @@ def to_batch(image: Any, sparse_depth: Any, intrinsics: Any) -> Batch:
 
 def to_batches(images: Sequence[Any], sparse_depths: Sequence[Any], intrinsics: Sequence[Any]) -> Batch:
     """Several frames of one size as one batch."""
-    singles = [to_batch(*frame) for frame in zip(images, sparse_depths, intrinsics, strict=True)]
+    return join([to_batch(*frame) for frame in zip(images, sparse_depths, intrinsics, strict=True)])
+
+
+def join(singles: Sequence[Batch]) -> Batch:
+    """Batches of frames to predict, all of one size, as one batch."""
     sizes = {b.size for b in singles}
     if len(sizes) != 1:
         raise DataError(f"the frames of a batch must have one size, got {sorted(sizes)}")

@@ -104,8 +104,9 @@ def read(question: Question, depth_range: tuple[float, float], limits: Limits) -
     for path, suffixes in ((image, IMAGE_FILES), (sparse, DEPTH_FILES)):
         check_file(path, suffixes, limits)
     picture = images.read_image(image)
-    unit, note = unit_of_files([sparse], None if question.unit == AUTO else question.unit, depth_range)
-    points = arrays.sparse_array(images.read_depth(sparse, unit), (picture.shape[0], picture.shape[1]))
+    unit, note, read = unit_of_files([sparse], None if question.unit == AUTO else question.unit, depth_range)
+    depth = images.read_depth(sparse, unit, raw=read.get(sparse))
+    points = arrays.sparse_array(depth, (picture.shape[0], picture.shape[1]))
     # Only numbers: a visitor must not name a file of this machine.
     K = cameras.intrinsics_matrix(cameras.numbers_in(question.intrinsics, "intrinsics"))
     return Frame(image=picture, sparse_depth=points, intrinsics=K, name=image.name), note

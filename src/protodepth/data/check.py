@@ -14,7 +14,6 @@ from protodepth.data.files import cameras
 from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame, FrameDataset, evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.check import check_recording, write_fixes
-from protodepth.data.recording.open import recording_options
 from protodepth.errors import DataError, ProtoDepthError
 from protodepth.progress import Progress
 
@@ -31,7 +30,7 @@ def check(path: str | Path, *, fix: bool = False, progress: Progress | None = No
     if name != "recording":
         return _check_source(argument, name, rest, progress, options)
     place, query = split_query(rest)
-    options = {**recording_options(query), **options}
+    options = {**query, **options}
     report = check_recording(Path(place), progress, options)
     return write_fixes(Path(place), report, options) if fix else report
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +38,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: the key is computed once
 class Cell:
     """``label``: backbone, method, variant, seed, sequence ... for tables.  ``inputs``: what the result depends on,
     JSON-able (in files under the name ``settings``).
@@ -56,7 +57,7 @@ class Cell:
         words = [str(v) for k, v in self.label.items() if k != "seed" and v not in ("", None)]
         return " ".join([*words, *([f"seed {self.label['seed']}"] if "seed" in self.label else [])])
 
-    @property
+    @cached_property
     def key(self) -> str:
         # not the variant: the same settings under another name (set sizes 10/5, and the default) are the same cell
         words = [str(v) for k, v in self.label.items() if k != "variant" and v not in ("", None)]

@@ -107,6 +107,7 @@ class Planner:
     """Builds cells for one set of options."""
 
     options: Options
+    _bases: dict[tuple[str, str], Cell] = field(default_factory=dict, compare=False, repr=False)
 
     # --- data -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +138,13 @@ class Planner:
     # --- bases ----------------------------------------------------------------------------------------------------
 
     def base(self, sequence: str, backbone: str) -> Cell:
-        """The network that a sequence starts from: given, bundled, or trained by the bench."""
+        """The network that a sequence starts from, one cell for all that start from it."""
+        if (sequence, backbone) not in self._bases:
+            self._bases[sequence, backbone] = self._base(sequence, backbone)
+        return self._bases[sequence, backbone]
+
+    def _base(self, sequence: str, backbone: str) -> Cell:
+        """Given, bundled, or trained by the bench."""
         start, label = recipes.SEQUENCES[sequence]().start, {"start": sequence, "backbone": backbone}
         folder = self.options.bases.get(backbone)
         own = self.options.base_steps is not None or bool(self.options.data or self.options.base_changes)

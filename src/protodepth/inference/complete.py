@@ -13,7 +13,7 @@ import numpy as np
 from protodepth import arrays
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
-from protodepth.inference.inputs import Failure, Source, in_batches
+from protodepth.inference.inputs import Failure, Source, checked, in_batches
 from protodepth.inference.outputs import Output
 from protodepth.types import PredictBatch, Prediction
 
@@ -94,8 +94,7 @@ def complete_batch(
     predict: PredictBatch, group: list[Frame], output: Output, depth_range: tuple[float, float]
 ) -> list[dict[str, Any]]:
     """Predict frames of one size together and write their files; the record of each."""
-    columns = zip(*((f.image, f.sparse_depth, f.intrinsics) for f in group), strict=True)
-    batch = arrays.to_batches(*columns)
+    batch = arrays.join([checked(frame).batch for frame in group])
     prepare = getattr(predict, "prepare", None)  # a graph for this size is made before the clock starts
     if prepare is not None:
         prepare(batch.size)

@@ -5,7 +5,7 @@ A frame that cannot be read becomes a ``Failure`` with its reason, so that one b
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from protodepth import arrays
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame, FrameDataset, evenly
 from protodepth.errors import ConfigError, DataError, ProtoDepthError
+from protodepth.types import Batch
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
@@ -42,31 +43,46 @@ class Source:
         return self.items()
 
 
-def frame_or_failure(name: str, read: Callable[[], Frame]) -> Frame | Failure:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedFrame(Frame):
+    """A frame whose arrays have passed every check, with the tensors that the checks made of them."""
+
+    batch: Batch
+
+
+def checked(frame: Frame) -> CheckedFrame:
+    if isinstance(frame, CheckedFrame):
+        return frame
+    batch = arrays.to_batch(frame.image, frame.sparse_depth, frame.intrinsics)
+    return CheckedFrame(**{f.name: getattr(frame, f.name) for f in fields(frame)}, batch=batch)
+
+
+def frame_or_failure(name: str, read: Callable[[], Frame]) -> CheckedFrame | Failure:
     try:
-        frame = read()
-        arrays.to_batch(frame.image, frame.sparse_depth, frame.intrinsics)  # every check of the arrays, frame by frame
+        return checked(read())
     except ProtoDepthError as error:
         return Failure(name, str(error))
-    return frame
 
 
-def unit_of_files(paths: Sequence[Path], unit: str | None, depth_range: tuple[float, float]) -> tuple[str, str]:
-    """The unit of sparse depth files, and a line that says how it is known."""
+def unit_of_files(
+    paths: Sequence[Path], unit: str | None, depth_range: tuple[float, float]
+) -> tuple[str, str, dict[Path, np.ndarray]]:
+    """The unit of sparse depth files, a line that says how it is known, and the maps that were read for it."""
     if unit is not None:
         images.unit_scale(unit)
-        return unit, f"sparse depth read as {unit}"
-    readable = []
+        return unit, f"sparse depth read as {unit}", {}
+    maps: dict[Path, np.ndarray] = {}
+    faults: list[DataError] = []
     for path in paths:
         try:
-            images.raw_depth(path)
-        except DataError:
-            continue  # reported when the frame's turn comes
-        readable.append(path)
-    if not readable:
-        images.raw_depth(paths[0])  # says why
-    guess, why = images.guess_unit(images.summarise(readable), depth_range)
-    return guess, f"sparse depth read as {guess}: {why}"
+            maps[path] = images.raw_depth(path)
+        except DataError as error:
+            faults.append(error)  # reported when the frame's turn comes
+    if not maps:
+        raise faults[0]
+    summary = images.summarise_maps(list(maps.values()), f"first: {next(iter(maps))}")
+    guess, why = images.guess_unit(summary, depth_range)
+    return guess, f"sparse depth read as {guess}: {why}", maps
 
 
 class Calibration:
@@ -96,11 +112,12 @@ class Maps:
     files: Mapping[str, Path]
     unit: str
     calibration: Calibration
+    read: dict[Path, np.ndarray] = field(default_factory=dict)  # stored numbers of some, each handed out once
 
     def frame(self, name: str, picture: np.ndarray) -> Frame:
         if name not in self.files:
             raise DataError(f"there is no sparse depth for frame {name!r}")
-        points = images.read_depth(self.files[name], self.unit)
+        points = images.read_depth(self.files[name], self.unit, raw=self.read.pop(self.files[name], None))
         if points.shape != picture.shape[:2]:  # said before the intrinsics, which would not fit such a picture either
             (h, w), (height, width) = points.shape, picture.shape[:2]
             raise DataError(f"sparse depth is {w}x{h}, the picture {width}x{height}: expected one size")
@@ -123,16 +140,17 @@ def open_files(
         )
     if not sparse.is_dir():
         name = image.stem
-        map_unit, why = unit_of_files([sparse], unit, depth_range)
-        maps = Maps(files={name: sparse}, unit=map_unit, calibration=calibration)
+        map_unit, why, read = unit_of_files([sparse], unit, depth_range)
+        maps = Maps(files={name: sparse}, unit=map_unit, calibration=calibration, read=read)
         return Source(
             1, (why,), lambda: iter([frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))])
         )
     files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
     if not files:
         raise DataError(f"{sparse} holds no depth maps: expected <frame>.png (16 bit) or <frame>.npy")
-    map_unit, why = unit_of_files([list(files.values())[i] for i in evenly(len(files), 8)], unit, depth_range)
-    maps = Maps(files=files, unit=map_unit, calibration=calibration)
+    some = [list(files.values())[i] for i in evenly(len(files), 8)]
+    map_unit, why, read = unit_of_files(some, unit, depth_range)
+    maps = Maps(files=files, unit=map_unit, calibration=calibration, read=read)
     return open_video(image, maps, why) if video else open_folder(image, maps, why)
 
 
@@ -218,7 +236,7 @@ def open_data(
     recording = Recording.open(rest, depth_range=depth_range, **given)
     faults = recording.layout.faults
     # The holes that judge are not cut where depth is wanted; a sampler that the user chose is his input.
-    frames = recording.whole() if recording.settings.sample == DEFAULT_SAMPLER else recording
+    frames = recording.whole() if recording.settings.sampler == DEFAULT_SAMPLER else recording
 
     def items() -> Iterator[Frame | Failure]:
         yield from (Failure(name, reason) for name, reason in faults.items())

@@ -6,10 +6,8 @@ import pytest
 
 from helpers.bench_cells import TINY, cell, change
 from protodepth.errors import CheckpointError, DataError
-from protodepth.experiments import (
-    bench,
-)
-from protodepth.experiments.cells import Store, ordered
+from protodepth.experiments import bench, cells
+from protodepth.experiments.cells import Store, digest, ordered
 from protodepth.progress import Reporter
 
 
@@ -94,3 +92,17 @@ def test_requests_come_back_as_they_were(tmp_path):
     asked = change(seeds=(0, 2), methods=("ewc",), tuned={"indoor": {"lite": {"ewc": {"rate": 1e-3}}}})
     bench.claim(tmp_path / "out", ["indoor"], asked)
     assert bench.requests(tmp_path / "out", "indoor") == [asked]
+
+
+def test_the_key_of_a_cell_is_computed_once(tmp_path, monkeypatch):
+    """Planning, ordering, checking, running: three cells, three keys; a base is one cell for all that start from it."""
+    calls = []
+    monkeypatch.setattr(cells, "digest", lambda value: calls.append(1) or digest(value))
+    for kind in ("base", "sequence"):
+        monkeypatch.setitem(bench.WORKERS, kind, lambda job: {})
+    every = ordered(bench.plan(["indoor"], change(backbones=("lite",), methods=("pretrained", "finetune"))))
+    assert [c.kind for c in every] == ["base", "sequence", "sequence"]
+    bench.check_data(every, Store(tmp_path))
+    assert not bench.run_cells(every, Store(tmp_path), Reporter(quiet=True))
+    assert [Store(tmp_path).result(c) for c in every] == [{}, {}, {}]
+    assert len(calls) == 3

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from helpers.data_scene import walk
+from protodepth import arrays
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
@@ -150,6 +151,24 @@ def test_the_unit_of_a_folder_is_asked_for_where_it_is_in_doubt_and_bad_files_do
         unit_of_files(paths, None, (0.1, 100.0))
     assert unit_of_files(paths, None, (0.1, 6.5))[0] == "mm"
     assert unit_of_files(paths, "kitti", RANGE)[0] == "kitti"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_file_is_decoded_once_and_every_array_converted_once(
+    model: ProtoDepth, folder: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+):
+    decoded, converted = [], []
+    open_picture, to_batch = images.open_picture, arrays.to_batch
+    monkeypatch.setattr(images, "open_picture", lambda f, *a: decoded.append(Path(f)) or open_picture(f, *a))
+    monkeypatch.setattr(arrays, "to_batch", lambda *a: converted.append(1) or to_batch(*a))
+    places = [folder / kind / ("" if whole else "0.png") for kind in ("image", "sparse")]
+    source = open_files(*places, K, unit=None, depth_range=(0.1, 6.5))  # the unit has to be found
+    summary, _ = run(model, source, folder / "out", alone=not whole)
+    count = len(SHOTS) if whole else 1
+    assert summary.frames == count
+    assert sorted(decoded) == sorted({*decoded})
+    assert len(decoded) == 2 * count
+    assert len(converted) == count
 
 
 def test_names_of_frames_stay_inside_the_folder():

@@ -13,7 +13,7 @@ from protodepth.data.files import cameras
 from protodepth.data.files.text import number, read_text
 from protodepth.data.frame import Domain
 from protodepth.data.recording.layout import Layout
-from protodepth.data.recording.open import Recording, recording_options
+from protodepth.data.recording.open import Recording
 from protodepth.data.recording.settings import make_settings
 from protodepth.errors import DataError
 
@@ -113,9 +113,9 @@ def tum_layout(folder: Path, intrinsics: str | None = None) -> Layout:
 def load_tum(argument: str, *, intrinsics: str | None = None, sampler: str | None = None, **options: Any) -> Domain:
     """``tum:/path/to/rgbd_dataset_freiburg1_xyz?stride=5``; other options are fields of a recording's Settings."""
     place, query = split_query(argument)
-    folder, query = Path(place), recording_options(query)
+    folder = Path(place)
     intrinsics = intrinsics or query.pop("intrinsics", None)
-    given = {k: v for k, v in {"sample": sampler, **options}.items() if v is not None}
+    given = {k: v for k, v in {"sampler": sampler, **options}.items() if v is not None}
     values = {"name": folder.resolve().name, "depth_unit": "tum", **query, **given}
     settings = make_settings(values, f"tum:{argument}")
     return Recording.from_layout(tum_layout(folder, intrinsics), settings).domain()

@@ -175,10 +175,13 @@ def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray,
     return depth
 
 
-def read_depth(path: Path, unit: str | None = None) -> Float[np.ndarray, "h w"]:
-    """A depth file in metres.  ``unit`` is of the stored whole numbers; fractions in .npy and .exr files are metres."""
+def read_depth(path: Path, unit: str | None = None, *, raw: np.ndarray | None = None) -> Float[np.ndarray, "h w"]:
+    """A depth file in metres.  ``unit`` is of the stored whole numbers; fractions in .npy and .exr files are metres.
+
+    ``raw``: the stored numbers, if they were read already.
+    """
     path = Path(path)
-    raw = raw_depth(path)
+    raw = raw_depth(path) if raw is None else raw
     if path.suffix in ARRAY_SUFFIXES and raw.dtype.kind == "f":
         unit = "metres"
     if unit is None:
@@ -222,15 +225,19 @@ class DepthSummary:
 
 def summarise(paths: Sequence[Path]) -> DepthSummary:
     """Percentiles over the given depth files."""
-    maps = [raw_depth(path) for path in paths]
+    return summarise_maps([raw_depth(path) for path in paths], _first(paths))
+
+
+def summarise_maps(maps: Sequence[np.ndarray], where: str) -> DepthSummary:
+    """The same of stored numbers that were read already."""
     values = np.concatenate([m[np.isfinite(m) & (m > 0)].astype(np.float64) for m in maps]) if maps else np.empty(0)
     if values.size == 0:
-        raise DataError(f"none of the {len(maps)} depth maps looked at has a value above 0 ({_first(paths)})")
+        raise DataError(f"none of the {len(maps)} depth maps looked at has a value above 0 ({where})")
     low, middle, high = np.percentile(values, [1, 50, 99])
     density = values.size / sum(m.size for m in maps)
     floating = all(m.dtype.kind == "f" for m in maps)
     return DepthSummary(
-        low=low, middle=middle, high=high, top=values.max(), density=density, floating=floating, where=_first(paths)
+        low=low, middle=middle, high=high, top=values.max(), density=density, floating=floating, where=where
     )
 
 

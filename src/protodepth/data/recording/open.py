@@ -52,7 +52,7 @@ class Recording:
         """Open a folder.  ``given`` are fields of Settings and win over ``folder?field=value`` and recording.toml."""
         place, query = split_query(str(path))
         folder = Path(place)
-        given = {**recording_options(query), **{k: v for k, v in given.items() if v is not None}}
+        given = {**query, **{k: v for k, v in given.items() if v is not None}}
         settings = read_settings(folder, **given)
         return cls.from_layout(find_layout(folder, settings), settings, depth_range=depth_range)
 
@@ -75,7 +75,7 @@ class Recording:
             root=layout.root,
             unit=settings.depth_unit or "metres",
             truth_unit=settings.truth_unit,
-            sampler=settings.sample,
+            sampler=settings.sampler,
             seed=settings.seed,
             withhold=settings.withhold,
             truth_without_input=layout.dense,
@@ -158,11 +158,6 @@ class Recording:
         return entry
 
 
-def recording_options(query: dict[str, str]) -> dict[str, str]:
-    """Options written after a question mark as fields of Settings: datasets call the sampler ``sampler``."""
-    return {("sample" if key == "sampler" else key): value for key, value in query.items()}
-
-
 def _relative(path: Path, root: Path) -> str:
     """From the recording's folder; recording.toml may also name folders elsewhere."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
@@ -185,7 +180,7 @@ def _check_calibration(layout: Layout, frame: str) -> None:
 
 def _sparse_or_dense(layout: Layout, settings: Settings, density: float) -> tuple[Layout, list[str]]:
     """A ``depth/`` folder of sparse maps (one LiDAR sweep) is input as it is, unless a sampler was asked for."""
-    if not layout.dense or settings.sample is not None or density >= SPARSE_DENSITY:
+    if not layout.dense or settings.sampler is not None or density >= SPARSE_DENSITY:
         return layout, []
     note = f"{settings.depth}/ has a value at {density:.1%} of the pixels and is read as sparse depth"
     logger.warning("%s: %s", layout.root, note)
@@ -201,12 +196,12 @@ def _settle(
     if settings.depth_unit is None:
         chosen["depth_unit"], why = find_unit(layout, summary, depth_range)
         notes.append(f"depth unit not declared, read as {chosen['depth_unit']}: {why}")
-    if layout.dense and settings.sample is None:
-        chosen["sample"] = DEFAULT_SAMPLER
+    if layout.dense and settings.sampler is None:
+        chosen["sampler"] = DEFAULT_SAMPLER
         notes.append(
             f"{settings.depth}/ is read as dense depth and completed where it has holes (more are cut into it to "
             "judge); "
-            'sample = "harris:1500" thins it to points instead'
+            'sampler = "harris:1500" thins it to points instead'
         )
     for note in notes:
         logger.warning("%s: %s", layout.root, note)
@@ -252,7 +247,7 @@ def load_recording(
     a frame has none.  ``depth_range``: the model's, which helps the guess.  ``domain.identity`` holds every decision
     and the counts of frames left out.
     """
-    given = {"depth_unit": depth_unit, "sample": sampler, "stride": stride, "withhold": withhold}
+    given = {"depth_unit": depth_unit, "sampler": sampler, "stride": stride, "withhold": withhold}
     return Recording.open(path, depth_range=depth_range, **given).domain()
 
 

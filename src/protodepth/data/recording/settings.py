@@ -30,7 +30,7 @@ class Settings:
     name: str = ""  # of the domain; default: the folder's name
     depth_unit: Unit | None = None  # kitti, mm, cm, tum, metres, or the number of steps in a metre
     truth_unit: Unit | None = None  # default: as depth_unit
-    sample: str | None = None  # sampler for dense depth, e.g. "harris:1500"
+    sampler: str | None = None  # for dense depth, e.g. "harris:1500"; also written ``sample``
     stride: int | None = pydantic.Field(None, ge=1)  # frames between neighbours; default: from the motion
     fps: float | None = pydantic.Field(None, gt=0)  # used for the stride when there are no poses
     withhold: float = pydantic.Field(0.0, ge=0, lt=1)  # share of sparse points held out as ground truth
@@ -64,14 +64,21 @@ def read_settings(folder: Path, **given: Any) -> Settings:
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is not valid TOML ({error})") from None
     settings = make_settings(values, str(path))
-    given = {k: v for k, v in given.items() if v is not None}
-    return make_settings({**values, **given}, f"options for {folder}") if given else settings
+    given = one_name({k: v for k, v in given.items() if v is not None})
+    return make_settings({**one_name(values), **given}, f"options for {folder}") if given else settings
+
+
+def one_name(values: dict[str, Any]) -> dict[str, Any]:
+    """``sample``, as many a recording.toml has it, is the field ``sampler``; where both are given the field wins."""
+    if "sample" not in values:
+        return values
+    return {"sampler": values["sample"], **{k: v for k, v in values.items() if k != "sample"}}
 
 
 def make_settings(values: dict[str, Any], where: str) -> Settings:
     """Settings from plain values; a wrong field is an error that names it and lists the fields."""
     try:
-        return Settings(**values)
+        return Settings(**one_name(values))
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         known = ", ".join(Settings.__dataclass_fields__)

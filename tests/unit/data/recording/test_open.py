@@ -175,6 +175,16 @@ def test_whole_numbers_in_npy_files_have_the_declared_unit_and_fractions_are_met
         assert np.abs(frame.sparse_depth - thin(SHOTS[int(frame.name)].depth)).max() < 0.001
 
 
+@pytest.mark.parametrize("written", ["sample", "sampler"])
+@pytest.mark.parametrize("asked", ["sample", "sampler"])
+def test_the_sampler_has_one_name_inside_and_two_outside(tmp_path: Path, written: str, asked: str) -> None:
+    write_recording(tmp_path / "r", SHOTS, dense=True, toml=f'depth_unit = "mm"\n{written} = "uniform:50"\n')
+    assert Recording.open(tmp_path / "r").settings.sampler == "uniform:50"
+    assert Recording.open(f"{tmp_path / 'r'}?{asked}=uniform:70").settings.sampler == "uniform:70"
+    domain = load_recording(f"{tmp_path / 'r'}?{asked}=uniform:70", sampler="uniform:90")
+    assert domain.identity["sampler"] == "uniform:90"
+
+
 def test_settings_may_follow_the_path_and_options_given_beside_it_win(tmp_path: Path) -> None:
     write_recording(tmp_path / "r", SHOTS, dense=True, toml='depth_unit = "kitti"\nstride = 5\n')
     domain = open_domain(f"{tmp_path / 'r'}?depth_unit=mm&stride=2&sampler=uniform:70&splits=0.5,0.2,0.3&exclude=1,2")
@@ -206,7 +216,7 @@ def test_a_recording_toml_may_stand_apart_from_the_files_it_names(tmp_path: Path
 def test_a_dense_folder_is_judged_by_holes_and_completed_whole(tmp_path: Path) -> None:
     folder = write_recording(tmp_path, SHOTS, dense=True, toml='depth_unit = "mm"\nstride = 1\n')
     recording = Recording.open(folder)
-    assert recording.settings.sample == "holes"
+    assert recording.settings.sampler == "holes"
     cut, whole = recording[0], recording.whole()[0]
     assert 0.5 < (cut.sparse_depth > 0).sum() / (whole.sparse_depth > 0).sum() < 1
     assert np.abs(whole.sparse_depth - SHOTS[0].depth).max() < 1e-3
