@@ -85,5 +85,5 @@ def test_adapt_takes_units_samplers_held_out_points_and_settings_after_the_path(
         (["--depth-unit", "inch"], "steps in a metre"),
         (["--sample", "sift:9"], "unknown sampler 'sift'"),
     ):
-        assert run([*words[:9], *wrong]) == 2
+        assert run([*words[:8], "elsewhere", *wrong]) == 2
         assert message in capsys.readouterr().err

@@ -17,6 +17,7 @@ from protodepth.types import Batch, Bool, Float
 
 MOST = 0.7  # share of a frame's points that is hidden at most
 BINS = (1.5, 3.0, 6.0, 12.0, 24.0, 48.0)  # pixels from the next shown point: where one bin ends and the next begins
+DENSE = 0.15  # share of the pixels with depth from which on a map is dense: then most of it can be hidden
 HEAVIEST = 10.0  # no hidden point counts more than this many times the average
 
 
@@ -31,27 +32,51 @@ class HideConfig:
     side: tuple[float, float] = (0.05, 0.3)  # of a rectangle, as a share of the image's shorter side
     blocky: float = 0.5  # share of the frames that have rectangles; these hide fewer single points
 
+    # Of a dense map: how often it is thinned to points, to which share of its pixels (drawn evenly in the logarithm),
+    # and how often these are points on edges of the image.
+    thinned: float = 0.65
+    thin: tuple[float, float] = (0.002, 0.15)
+    edges: float = 0.3
+
     def __post_init__(self) -> None:
-        for name, most in (("points", MOST), ("side", 1.0)):
+        for name, most in (("points", MOST), ("side", 1.0), ("thin", 1.0)):
             low, high = getattr(self, name)
             if not 0 <= low <= high <= most:
                 raise ConfigError(f"hidden {name} must be a range within 0 to {most:g}, got ({low:g}, {high:g})")
-        if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1):
+        if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1 and self.thin[0] > 0):
             raise ConfigError(
                 f"hidden blocks must be a range from 0 on, and blocky a share; got {self.blocks}, {self.blocky}"
             )
 
 
-JUDGING = HideConfig(points=(0.1, 0.1), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0)
+def thin_out(
+    points: Bool[np.ndarray, "h w"], image: np.ndarray | None, config: HideConfig, rng: np.random.Generator
+) -> Bool[np.ndarray, "h w"]:
+    """The few points of a dense map that stay: drawn evenly or, where there is an image, more often on its edges."""
+    places = np.flatnonzero(points)
+    share = np.exp(rng.uniform(*np.log(config.thin)))
+    count = min(len(places) - 1, max(5, round(share * len(places))))
+    chance = None
+    if image is not None and rng.random() < config.edges:
+        grey = image.mean(-1)
+        slope = sum(ndimage.uniform_filter(np.square(g), 3) for g in np.gradient(grey))
+        chance = slope.flat[places] + 1e-3 * slope.mean() + 1e-12
+        chance = chance / chance.sum()
+    stay = np.zeros_like(points)
+    stay.flat[rng.choice(places, count, replace=False, p=chance)] = True
+    return stay
 
 
 def choose_hidden(
-    points: Bool[np.ndarray, "h w"], config: HideConfig, rng: np.random.Generator
+    points: Bool[np.ndarray, "h w"], config: HideConfig, rng: np.random.Generator, image: np.ndarray | None = None
 ) -> Bool[np.ndarray, "h w"]:
     """Which of the points are hidden: at least one and at most 70 % of them, if there are two or more.
 
+    Of a dense map nearly all may be hidden: what it knows teaches the network to complete points of any density.
+
     >>> points = np.ones((20, 30), bool)
-    >>> hidden = choose_hidden(points, HideConfig(points=(0.25, 0.25), blocky=0.0), np.random.default_rng(0))
+    >>> config = HideConfig(points=(0.25, 0.25), blocky=0.0, thinned=0.0)
+    >>> hidden = choose_hidden(points, config, np.random.default_rng(0))
     >>> int(hidden.sum())
     150
     """
@@ -59,9 +84,11 @@ def choose_hidden(
     hidden, most = np.zeros_like(points), int(MOST * len(rows))
     if len(rows) < 2:
         return hidden
+    if config.thinned and points.mean() >= DENSE and rng.random() < config.thinned:
+        return points & ~thin_out(points, image, config, rng)
     blocky = rng.random() < config.blocky
     share = rng.uniform(*config.points) * (0.5 if blocky and config.blocks[1] else 1.0)
-    even = spread_evenly(rows, columns, points.shape)
+    even = spread_evenly(rows, columns, points.shape) if points.mean() < DENSE else None  # a dense map is even already
     single = rng.choice(len(rows), round(share * len(rows)), replace=False, p=even)
     hidden[rows[single], columns[single]] = True
     for _ in range(rng.integers(config.blocks[0], config.blocks[1] + 1) if blocky else 0):
@@ -101,7 +128,8 @@ def rectangle(
 def hide_in_batch(batch: Batch, config: HideConfig, rng: np.random.Generator) -> Batch:
     """The batch with some of its points moved from ``sparse_depth`` to ``hidden_depth``: no point is in both."""
     points = (batch.sparse_depth[:, 0] > 0).cpu().numpy()
-    masks = np.stack([choose_hidden(p, config, rng) for p in points])[:, None]
+    images = batch.image.permute(0, 2, 3, 1).cpu().numpy()
+    masks = np.stack([choose_hidden(p, config, rng, i) for p, i in zip(points, images, strict=True)])[:, None]
     hidden = torch.from_numpy(masks).to(batch.sparse_depth.device)
     zero = torch.zeros_like(batch.sparse_depth)
     return replace(

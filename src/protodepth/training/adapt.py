@@ -361,8 +361,14 @@ def learn(
     method.begin_domain(task.domain, lambda m, d: None)
     every = max(1, plan.steps // max(1, config.looks))
 
+    start = network_errors(model, task.choose, BASE)
+
     def judge() -> float:
-        return float(network_errors(model, task.choose, name).mean())
+        """The mean error at the start times the mean ratio since:
+        every case counts the same, however far its scene is.
+        """
+        ratios = network_errors(model, task.choose, name) / np.maximum(start, 1e-9)
+        return float(start.mean() * np.exp(np.log(np.maximum(ratios, 1e-9)).mean()))
 
     watch = Watch(method, name, judge, every=every, patience=config.patience, say=say)
     progress = fit(method, task.learn, plan.schedule, seed=config.seed, log=log, each_step=watch)

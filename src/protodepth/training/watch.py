@@ -15,7 +15,7 @@ from protodepth.data.batches import collate, groups
 from protodepth.data.entries import frame_seed
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, Frame, FrameDataset, Subset, evenly
-from protodepth.data.hidden import HideConfig, choose_hidden, distance_weights
+from protodepth.data.hidden import DENSE, HideConfig, choose_hidden, distance_weights
 from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
@@ -27,12 +27,18 @@ from protodepth.types import PredictBatch
 # frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
 CASES = 24
 TOGETHER = 4  # cases that are completed at once
+THINNED = (0.007, 0.02, 0.05)  # shares of a dense map's pixels that are shown
 LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one a window judges
 
 
 def judging(withhold: float) -> HideConfig:
     """Half of the share as single points, and four blocks."""
-    return HideConfig(points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0)
+    return HideConfig(points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0)
+
+
+def judging_turns(config: HideConfig) -> tuple[HideConfig, ...]:
+    """What the cases of dense maps hide in turns: blocks, then all but a few points in three densities."""
+    return (config, *(replace(config, thinned=1.0, thin=(s, s), edges=0.0) for s in THINNED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ def hide(frame: Frame, config: HideConfig, *, draw: int = 0) -> tuple[Frame, np.
     the same whenever it is called.
     """
     rng = np.random.default_rng(frame_seed(draw, frame.name))
-    mask = choose_hidden(frame.sparse_depth > 0, config, rng)
+    mask = choose_hidden(frame.sparse_depth > 0, config, rng, frame.image)
     hidden = np.where(mask, frame.sparse_depth, np.float32(0))
     return replace(frame, sparse_depth=frame.sparse_depth - hidden), hidden
 
@@ -139,16 +145,22 @@ def make_cases(
     cases: list[Case] = []
     count = CASES if count is None else count
     draws = 1 if half is not None else -(-count // max(1, min(count, len(data))))
-    for frame in readable(data, Faults(len(data)), evenly(len(data), count)):
+    turns = judging_turns(config)
+    for number, frame in enumerate(readable(data, Faults(len(data)), evenly(len(data), count))):
         for draw in range(draws):
+            turn = turns[(number + draw) % len(turns)] if half is None and is_dense(frame) else config
             rng = np.random.default_rng(frame_seed(draw, f"window {frame.name}"))
             whole = half is not None or frame.sparse_depth.size <= LARGEST[0] * LARGEST[1]
             seen = replace(frame, neighbours=(), poses=(), ground_truth=None) if whole else window(frame, LARGEST, rng)
-            case = _case(*hide(seen, config, draw=draw), half, rng)
+            case = _case(*hide(seen, turn, draw=draw), half, rng)
             cases += [case] if case else []
     if not cases:
         raise DataError("too few sparse points to hold some out: the recording's frames have almost none")
     return cases[: max(count, 1)]
+
+
+def is_dense(frame: Frame) -> bool:
+    return bool((frame.sparse_depth > 0).mean() >= DENSE)
 
 
 def _case(shown: Frame, hidden: np.ndarray, half: int | None, rng: np.random.Generator) -> Case | None:

@@ -193,3 +193,16 @@ def test_the_curve_is_said(model: ProtoDepth):
     for step in range(1, 6):
         judge(step)
     assert said == ["step 5: 150.0 mm at hidden points (-25.0 %)"]
+
+
+def test_dense_maps_judge_holes_and_three_densities_in_turns():
+    rng = np.random.default_rng(0)
+    frames = [
+        Frame(image=rng.random((48, 64, 3)), sparse_depth=1 + rng.random((48, 64)), intrinsics=np.eye(3), name=str(n))
+        for n in range(8)
+    ]
+    shares = [(c.frame.sparse_depth > 0).mean() for c in make_cases(frames, HIDE, count=8)]
+    assert shares[1::4] == pytest.approx([0.007] * 2, rel=0.05)
+    assert shares[2::4] == pytest.approx([0.02] * 2, rel=0.05)
+    assert shares[3::4] == pytest.approx([0.05] * 2, rel=0.05)
+    assert min(shares[0::4]) > 0.3
