@@ -244,6 +244,18 @@ PATTERNS: tuple[tuple[Scatter, float], ...] = (
 )
 
 
+def from_beside(depth: Array, rng: Rng) -> Array:
+    """Depth measured from another place than the camera's: near things move more, and things behind them show."""
+    middle = float(np.median(depth[depth > 0]))
+    shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(depth, 0.2 * middle)
+    places = np.indices(depth.shape)
+    column = np.clip(np.round(places[1] + shift), 0, depth.shape[1] - 1).astype(int)
+    order = np.argsort(-depth, axis=None)
+    moved = np.zeros(depth.shape, depth.dtype)
+    moved.ravel()[(places[0] * depth.shape[1] + column).ravel()[order]] = depth.ravel()[order]
+    return moved
+
+
 def as_found(depth: Array, rng: Rng) -> Array:
     """Depth as real places and the maps that judge there have it, where a drawn one is too good to be true.
 
@@ -257,9 +269,12 @@ def as_found(depth: Array, rng: Rng) -> Array:
         rows, columns = (np.clip(np.round(p), 0, n - 1).astype(int) for p, n in zip(places, size, strict=True))
         out = out[rows, columns]
     if rng.random() < 0.3:
-        known, sigma = (out > 0).astype(np.float32), rng.uniform(0.4, 1.3)
+        known, sigma = (out > 0).astype(np.float32), _log(rng, 0.4, 3.5)
         share = np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3)
         out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / share, 0).astype(np.float32)
+    if rng.random() < 0.12:  # a scanner beside the camera: before and behind an edge in turn
+        moved = from_beside(out, rng)
+        out = np.where((moved > 0) & (rng.random(size) < 0.5), moved, out)
     if rng.random() < 0.65:
         for _ in range(rng.integers(1, 3)):
             out = out * (1 + _log(rng, 0.0004, 0.008) * smooth_noise(rng, size, _log(rng, 2.5, 50)))
@@ -280,13 +295,8 @@ def measured(depth: Array, rng: Rng) -> Array:
             out > 0, ndimage.gaussian_filter(out, sigma) / np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3), 0
         )
     middle = float(np.median(out[out > 0]))
-    if rng.random() < 0.15:  # another place than the camera's: near things move more
-        shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(out, 0.2 * middle)
-        places = np.indices(out.shape)
-        column = np.clip(np.round(places[1] + shift), 0, out.shape[1] - 1).astype(int)
-        order = np.argsort(-out, axis=None)
-        moved = np.zeros(out.shape, out.dtype)
-        moved.ravel()[(places[0] * out.shape[1] + column).ravel()[order]] = out.ravel()[order]
+    if rng.random() < 0.15:
+        moved = from_beside(out, rng)
         out = np.where(moved > 0, moved, out) if rng.random() < 0.5 else moved
     noise = rng.choice([0.0, 0.0, 0.0, 0.002, 0.005, 0.015]) * rng.standard_normal(out.shape)
     out = out * np.clip(1 + noise * (out / middle if rng.random() < 0.5 else 1), 0.5, 1.5)
