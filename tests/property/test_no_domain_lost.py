@@ -15,6 +15,7 @@ from protodepth.cli.main import run
 from protodepth.cli.options import DEFAULT_MODEL
 from protodepth.model import ProtoDepth
 from protodepth.storage import folders
+from protodepth.training.fit import Schedule
 
 PLACES = ("a", "b", "c", "c/domains/x", "a/domains/y")
 NAMES = ("x", "y", "z")
@@ -45,7 +46,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return chosen
 
     monkeypatch.setattr("protodepth.training.adapt.prepare", lambda model, data, name, *rest: name)
-    monkeypatch.setattr("protodepth.training.adapt.make_plan", lambda *rest: SimpleNamespace(steps=1, schedule=None))
+    monkeypatch.setattr(
+        "protodepth.training.adapt.make_plan", lambda *rest: SimpleNamespace(steps=1, schedule=Schedule())
+    )
     monkeypatch.setattr("protodepth.training.adapt.carry_out", learn)
     monkeypatch.setattr("protodepth.training.domains.describe_base", describe)
     monkeypatch.setattr("protodepth.data.arguments.open_domain", lambda text: SimpleNamespace(train=[]))

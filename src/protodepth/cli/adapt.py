@@ -2,7 +2,7 @@
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -83,6 +83,7 @@ class Adapt:
         from protodepth.progress import Reporter
         from protodepth.storage.replace import check_replaceable, check_room
         from protodepth.training.adapt import carry_out, make_plan, prepare
+        from protodepth.training.unfinished import Unfinished
 
         start = start_of(self.model, self.out, self.name)
         check_replaceable(self.out)  # before the training, not after it
@@ -91,11 +92,17 @@ class Adapt:
         model, config = load_model(start, self.device), self.config()
         options: dict[str, Any] = {"depth_unit": self.depth_unit, "sampler": self.sample}
         options = {key: value for key, value in options.items() if value is not None}
+        about = {"data": self.data, "options": options, "config": asdict(config), "base": model.fingerprint()}
+        unfinished = Unfinished.beside(self.out, self.name, about)
         task = prepare(model, self.data, self.name, config, options)
-        plan = make_plan(task, config, time.monotonic() - started)
         if self.dry_run:
-            print(plan)
+            print(make_plan(task, config, time.monotonic() - started))
             return
+        begun = unfinished.schedule()
+        if begun is not None:
+            reporter.line(f"going on with {self.name}, which was interrupted")
+        plan = make_plan(task, replace(config, schedule=begun or config.schedule), time.monotonic() - started)
+        unfinished.begin(plan.schedule)
         reporter.line(str(plan))
         with self.recording(model, task) as watch, reporter.bar(f"learning {self.name}", plan.steps) as advance:
 
@@ -103,13 +110,17 @@ class Adapt:
                 advance(step)
                 watch(step, record)
 
-            result = carry_out(model, task, plan, config, log=log, say=reporter.line)
+            result = carry_out(
+                model, task, plan, config, log=log, say=reporter.line, folder=unfinished.folder / "state"
+            )
         if not result.helped and not self.force:
+            unfinished.remove()
             raise DomainError(
                 "adapting did not help; nothing was written (--force writes it all the same).\n"
                 f"  protodepth data check {self.data} says whether depth, poses and intrinsics agree"
             )
         model.save_pretrained(self.out, notes=keep_notes(start))
+        unfinished.remove()
         print(result)
         print(f"wrote {self.out} with domains {', '.join(model.domains)}")
 

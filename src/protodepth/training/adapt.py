@@ -333,12 +333,19 @@ def adapt(
 
 
 def carry_out(
-    model: ProtoDepth, task: Task, plan: Plan, config: AdaptConfig, *, log: Log = silent, say: Say = lambda text: None
+    model: ProtoDepth,
+    task: Task,
+    plan: Plan,
+    config: AdaptConfig,
+    *,
+    log: Log = silent,
+    say: Say = lambda text: None,
+    folder: Path | None = None,
 ) -> Adaptation:
-    """Learn what was planned; after a failure the model is as it was."""
+    """Learn what was planned; after a failure the model is as it was.  With a ``folder`` a killed one goes on."""
     name, pose, active = task.domain.name, copy.deepcopy(model.pose), model.active
     try:
-        result, bad = learn(model, task, plan, config, log, say)
+        result, bad = learn(model, task, plan, config, log, say, folder)
     except BaseException:
         if name in model.domains:
             model.delete_domain(name)
@@ -354,7 +361,7 @@ def carry_out(
 
 
 def learn(
-    model: ProtoDepth, task: Task, plan: Plan, config: AdaptConfig, log: Log, say: Say
+    model: ProtoDepth, task: Task, plan: Plan, config: AdaptConfig, log: Log, say: Say, folder: Path | None
 ) -> tuple[Adaptation, dict[str, str]]:
     """Begin, fit, keep the best step, judge; with the frames that could not be read."""
     method, name, started = task.method, task.domain.name, time.monotonic()
@@ -371,7 +378,8 @@ def learn(
         return float(start.mean() * np.exp(np.log(np.maximum(ratios, 1e-9)).mean()))
 
     watch = Watch(method, name, judge, every=every, patience=config.patience, say=say)
-    progress = fit(method, task.learn, plan.schedule, seed=config.seed, log=log, each_step=watch)
+    schedule = replace(plan.schedule, save_every=every)
+    progress = fit(method, task.learn, schedule, seed=config.seed, log=log, each_step=watch, folder=folder)
     watch.restore()
     method.end_domain(task.domain)
     before, after = (network_errors(model, task.verdict, use) for use in (BASE, name))

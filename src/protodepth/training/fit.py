@@ -26,7 +26,7 @@ from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
-from protodepth.training.state import TrainingState
+from protodepth.training.state import Keeper, TrainingState
 from protodepth.types import Batch, LossTerms, View
 
 
@@ -181,7 +181,7 @@ def fit(
 
     ``folder`` keeps the state: if one is there from an interrupted run, training goes on from it and ends with the same
     weights as an uninterrupted run.  ``each_step`` is called after every step (the forgetting curve is evaluated there)
-    and may raise StopTraining.  Ground truth never comes here.
+    and may raise StopTraining; if it is a Keeper, its state is kept too.  Ground truth never comes here.
     """
     progress, started = FitRecord(), time.monotonic()
     if not method.trains:
@@ -190,7 +190,8 @@ def fit(
     schedule = replace(schedule, steps=method.budget(schedule.steps))
     learner = Learner.of(method, schedule, seed)
     about = {"method": method.name, "domain": domain.name, "seed": seed, "steps": schedule.steps}
-    state = TrainingState(folder, method, learner.optimiser, learner.scaler, about)
+    keeper = each_step if isinstance(each_step, Keeper) else None
+    state = TrainingState(folder, method, learner.optimiser, learner.scaler, about, keeper)
     step = first = state.load()
     loader = training_batches(
         domain.train, schedule.batch_size, seed=seed, start=first, domain=domain.name, workers=schedule.workers
@@ -201,7 +202,7 @@ def fit(
     with whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
         try:
             for batch in method.batches(loader, start=first, seed=seed):
-                if step >= schedule.steps:
+                if step >= schedule.steps or (keeper is not None and keeper.done):
                     break
                 terms = train_step(learner, batch, step)
                 bad = 0 if terms is not None else bad + 1
@@ -216,11 +217,11 @@ def fit(
                 progress.terms = terms or progress.terms
                 rate = schedule.rate * schedule.factor(step - 1)
                 log(step, {"method": method.name, "domain": domain.name, **(terms or {}), "rate": rate})
-                pause()
                 if each_step is not None:
                     method.train(False)
                     each_step(step)
                     method.train(True)
+                pause()  # after the look: a state says what was seen at its step
                 if step % schedule.save_every == 0 and step < schedule.steps:
                     state.save(step)
         except StopTraining:

@@ -5,7 +5,7 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,17 @@ from protodepth.storage import files
 from protodepth.storage.paths import check_inside
 
 logger = logging.getLogger("protodepth")
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """Something that watches a training and has a state of its own."""
+
+    @property
+    def done(self) -> bool: ...
+    def tensors(self) -> dict[str, Tensor]: ...
+    def facts(self) -> dict[str, Any]: ...
+    def go_on(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None: ...
 
 
 class TrainingState:
@@ -32,7 +43,9 @@ class TrainingState:
         optimiser: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler,
         about: dict[str, Any],
+        keeper: Keeper | None = None,
     ) -> None:
+        self.keeper = keeper
         self.folder, self.method, self.optimiser, self.scaler, self.about = folder, method, optimiser, scaler, about
         self.counts: dict[str, Any] = {}  # what was counted so far, for a run that goes on
         self.token = distributed.from_first(uuid.uuid4().hex)
@@ -63,12 +76,14 @@ class TrainingState:
             tensors |= {f"pose.{k}": v for k, v in self.method.objective.pose.state_dict().items()}
         for index, values in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{index}.{k}": torch.as_tensor(v) for k, v in values.items()}
+        kept = {} if self.keeper is None else {"kept": self.keeper.facts()}
+        tensors |= {} if self.keeper is None else {f"kept.{k}": v for k, v in self.keeper.tensors().items()}
         # two files, one commit: the JSON names the tensor file by its checksum,
         # so an old pair stays valid until the end
         name = f"state-{step}.safetensors"
         sha256 = files.write_tensors(folder / name, tensors)
         scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
-        meta = {**self.about, "step": step, "counts": self.counts, "file": name, "sha256": sha256, **scaler}
+        meta = {**self.about, "step": step, "counts": self.counts, "file": name, "sha256": sha256, **scaler, **kept}
         files.write_sealed(folder / "state.json", meta)
         for old in folder.glob("state-*.safetensors"):
             if old.name != name:
@@ -115,6 +130,8 @@ class TrainingState:
         if self.scaler.is_enabled() and "scaler" in meta:
             self.scaler.load_state_dict(meta["scaler"])
         self.counts = dict(meta.get("counts") or {})
+        if self.keeper is not None:
+            self.keeper.go_on(part(tensors, "kept."), meta["kept"])
         return int(meta["step"])
 
     def _load_optimiser(self, tensors: dict[str, Tensor]) -> None:

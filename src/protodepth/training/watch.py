@@ -6,6 +6,7 @@ those whose hidden points give the verdict.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -244,6 +245,23 @@ class Watch:
         self.curve = [(0, self.start)]
         self.method.model.domain(name).load_state_dict(learned, strict=False)
 
+    def tensors(self) -> dict[str, Tensor]:
+        return self.kept
+
+    def facts(self) -> dict[str, Any]:
+        """What was seen so far, for a run that goes on."""
+        return {"step": self.step, "best_step": self.best_step, "since": self.since, "curve": self.curve}
+
+    def go_on(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        self.step, self.best_step, self.since = (int(facts[key]) for key in ("step", "best_step", "since"))
+        self.curve = [(int(step), float(error)) for step, error in facts["curve"]]
+        self.kept = tensors
+        self.start, self.best = self.curve[0][1], min(error for _, error in self.curve)
+
+    @property
+    def done(self) -> bool:
+        return self.since >= self.patience
+
     def __call__(self, step: int) -> None:
         self.step = step
         if step % self.every:
@@ -255,7 +273,7 @@ class Watch:
             self.best, self.best_step, self.since, self.kept = error, step, 0, self.state()
             return
         self.since += 1
-        if self.since >= self.patience:
+        if self.done:
             raise Enough
 
     def state(self) -> dict[str, Tensor]:
