@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]  # called with what is done, how much of it, of how much
 
 

@@ -274,7 +274,7 @@ def test_a_real_recording_can_be_learned_and_completed(name: str, tmp_path: Path
         model = ProtoDepth(Lite(depth_range=(1.5, 100.0), **SMALL), pose=PoseNet("small"))
     unit = "mm" if name == "hololens" else "kitti"
     result = adapt(
-        model, REAL / name, name="place", config=AdaptConfig(schedule=Schedule(steps=3), looks=1), depth_unit=unit
+        model, REAL / name, name="place", config=AdaptConfig(schedule=Schedule(steps=3), judgings=1), depth_unit=unit
     )
     assert result.steps == 3
     assert np.isfinite([result.before, result.after]).all()

@@ -1,1 +1,3 @@
-"""The local web page: ``work`` computes, ``view`` writes HTML, ``server`` binds both to gradio."""
+"""The local web page: ``answers`` computes, ``worker`` does so in a process of its own, ``view`` writes HTML,
+``server`` binds them to gradio.
+"""

@@ -20,7 +20,7 @@ from protodepth.app.answers import (
     intrinsics_text,
 )
 from protodepth.app.guard import HOST, Guard
-from protodepth.app.worker import Work, Worker
+from protodepth.app.worker import Answerer, Worker
 from protodepth.errors import ProtoDepthError
 from protodepth.inference.engines.runtimes import need
 from protodepth.model import ProtoDepth
@@ -32,9 +32,9 @@ OWN_FILES = "my own files"
 class Desk:
     """Answers questions one at a time and gives up on one that takes too long."""
 
-    def __init__(self, model: ProtoDepth, limits: Limits, work: Work = answer) -> None:
+    def __init__(self, model: ProtoDepth, limits: Limits, answerer: Answerer = answer) -> None:
         self.model, self.limits = model, limits
-        self._worker = Worker(model, limits, work)
+        self._worker = Worker(model, limits, answerer)
 
     def html(self, question: Question) -> tuple[str, str]:
         """Results and point clouds, or a message; a visitor's mistake is never an exception."""

@@ -19,7 +19,7 @@ from protodepth.app.answers import Answer, Limits, Question
 from protodepth.errors import ConfigError, DataError, ProtoDepthError
 from protodepth.model import ProtoDepth
 
-Work = Callable[[ProtoDepth, Question, Limits], Answer]
+Answerer = Callable[[ProtoDepth, Question, Limits], Answer]
 START = 180.0  # seconds that a new process may take to be ready: it imports torch
 SHARE = 0.5  # of the free memory that an answer may take
 PROBE = (96, 128), (192, 256)  # sizes of images by which the memory of a pixel is measured
@@ -32,8 +32,8 @@ class Worker:
     The process starts afresh (no fork): a script that uses this at its top level needs ``if __name__ == "__main__"``.
     """
 
-    def __init__(self, model: ProtoDepth, limits: Limits, work: Work) -> None:
-        self.model, self.limits, self.work = model, limits, work
+    def __init__(self, model: ProtoDepth, limits: Limits, answerer: Answerer) -> None:
+        self.model, self.limits, self.answerer = model, limits, answerer
         self._one = threading.Lock()
         self._process, self._line = self._start()
         self._ready = False
@@ -41,7 +41,7 @@ class Worker:
     def _start(self) -> tuple[Any, Connection]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.model, self.limits, self.work), daemon=True)
+        process = context.Process(target=serve, args=(theirs, self.model, self.limits, self.answerer), daemon=True)
         try:
             process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -91,7 +91,7 @@ class Worker:
         self._line.close()
 
 
-def serve(line: Connection, model: ProtoDepth, limits: Limits, work: Work) -> None:
+def serve(line: Connection, model: ProtoDepth, limits: Limits, answerer: Answerer) -> None:
     """Answer questions until the line is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the page decides when this ends
         signal.signal(number, signal.SIG_IGN)
@@ -102,7 +102,7 @@ def serve(line: Connection, model: ProtoDepth, limits: Limits, work: Work) -> No
             question = line.recv()
             reply: Answer | ProtoDepthError
             try:
-                reply = work(model, question, limits)
+                reply = answerer(model, question, limits)
             except ProtoDepthError as error:
                 reply = DataError(str(error))
             except MemoryError:

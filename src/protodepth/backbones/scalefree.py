@@ -33,7 +33,7 @@ RIDGE = (0.01, 0.05)  # of the sharp and the smooth plane, as a share of the poi
 LEAST_SPREAD = 0.006  # of log depth: six parts in a thousand
 REACH = 4.0  # a plane stays within so many spreads of the local mean
 DILATIONS = (4, 2, 1)
-LOOKS = 6  # numbers by which two places are found alike
+LIKENESS = 6  # numbers by which two places are found alike
 LEAST_VARIANCE = 0.25  # of the points around a cell, in cells: a quarter is one pixel
 FEATURES = 18  # what the depth encoder is told of a cell
 
@@ -292,7 +292,7 @@ class ScaleFree(Backbone):
         self.merges = nn.ModuleList([SkipMerge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
         self.last = conv(widths[0], widths[0])
         nn.init.zeros_(self.last.weight)
-        self.parts = (4, 1, 9 * len(DILATIONS), 36, 4, LOOKS, 4 * LOOKS)
+        self.parts = (4, 1, 9 * len(DILATIONS), 36, 4, LIKENESS, 4 * LIKENESS)
         self.head = nn.Conv2d(widths[0], sum(self.parts), 1)
         self._start_as_scaffold()
         pull, push = pyramid()
@@ -310,7 +310,7 @@ class ScaleFree(Backbone):
     def _start_as_scaffold(self) -> None:
         """Untrained, the answer is the sharp plane, little propagated, with every point kept."""
         nn.init.normal_(self.head.weight, std=1e-2)
-        gate, _, near, up, trust, *_ = torch.split(start := torch.zeros(sum(self.parts)), self.parts)
+        gate, _, near, up, trust, *_ = torch.split(start := torch.zeros(sum(self.parts)), list(self.parts))
         gate[0] = gate[3] = 2.0
         near.view(-1, 9)[:, 4] = 2.0
         up.view(4, 9)[:, 4] = 3.0
@@ -337,10 +337,10 @@ class ScaleFree(Backbone):
         values, points = F.pixel_unshuffle(v, 2), F.pixel_unshuffle(mask, 2)
         with single(z.device):
             planes = local_planes(values, points, self.pull, self.push)
-        told = self._told(planes, values, points)
+        features = self._features(planes, values, points)
         image = image - batch.image.mean((1, 2, 3), keepdim=True)
         image = image / (batch.image.std((1, 2, 3), keepdim=True) + 1e-3)
-        look, depth = F.pixel_unshuffle(image, 2), told
+        look, depth = F.pixel_unshuffle(image, 2), features
         layers: dict[str, Tensor] = {}
         for n in range(5):
             before = look
@@ -351,15 +351,21 @@ class ScaleFree(Backbone):
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
 
-    def _told(self, p: Planes, values: Tensor, points: Tensor) -> Float[Tensor, "b 18 h w"]:
+    def _features(self, p: Planes, values: Tensor, points: Tensor) -> Float[Tensor, "b 18 h w"]:
         """What the points say of each cell, in their own spread."""
         slopes = torch.cat([p.slopes_x[:, :1], p.slopes_y[:, :1]], 1)
         sharp = p.guesses[:, :1]
         off = points * (values - sharp - corners(slopes))
         relative = [sharp - p.mean, p.guesses[:, 1:] - sharp, off, 4 * slopes]  # the change over eight pixels
         density = (p.weight.clamp(min=1e-9).log() + 4) / 4
-        told = [soft(torch.cat(relative, 1) / p.spread), points, (10 * p.spread).log(), density, soft(p.reach.sqrt())]
-        return torch.cat(told, 1)
+        features = [
+            soft(torch.cat(relative, 1) / p.spread),
+            points,
+            (10 * p.spread).log(),
+            density,
+            soft(p.reach.sqrt()),
+        ]
+        return torch.cat(features, 1)
 
     def decode(self, latents: Latents) -> Depth:
         layers, context = latents.layers, latents.context
@@ -367,7 +373,7 @@ class ScaleFree(Backbone):
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
         x = x + active(self.last(x))
-        gate, residual, near, up, trust, look, looks = torch.split(self.head(x).float(), self.parts, 1)
+        gate, residual, near, up, trust, look, fine_looks = torch.split(self.head(x).float(), list(self.parts), 1)
         p, values = context["planes"], context["values"]
         gate = gate.softmax(1)
         d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * soft(residual)
@@ -382,7 +388,7 @@ class ScaleFree(Backbone):
             d, slopes = (
                 torch.cat([(weight * a).sum(1, keepdim=True) for a in part], 1) for part in around(d, slopes, dilation)
             )
-        closer = torch.cat([alike(part, look, 1) for part in looks.chunk(4, 1)], 1)
+        closer = torch.cat([alike(part, look, 1) for part in fine_looks.chunk(4, 1)], 1)
         full = _upsample(d, slopes, up + closer)
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()

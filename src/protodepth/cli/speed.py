@@ -36,7 +36,7 @@ class MeasureSpeed:
 
         from protodepth.cli.options import load_model, parse_size
         from protodepth.errors import ConfigError
-        from protodepth.inference.speed import measure
+        from protodepth.inference.speed import measure_speed
         from protodepth.storage.files import write_json
 
         if self.threads is not None:
@@ -45,7 +45,9 @@ class MeasureSpeed:
             torch.set_num_threads(self.threads)
         size = parse_size(self.size)
         model = load_model(self.model)
-        result = measure(model, size=size, engines=self.engine, domain=self.domain, runs=self.runs, warmup=self.warmup)
+        result = measure_speed(
+            model, size=size, engines=self.engine, domain=self.domain, runs=self.runs, warmup=self.warmup
+        )
         print("\n".join(result.lines()))
         if self.json is not None:
             write_json(self.json, result.to_json())

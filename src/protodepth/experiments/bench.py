@@ -65,7 +65,7 @@ def bench(
     reporter = reporter or Reporter(quiet=True)
     cells, store = ordered(plan(names, options)), Store(out, device)
     check_data(cells, store)
-    claim(out, names, options)
+    claim_experiments(out, names, options)
     failed = run_cells(cells, store, reporter)
     paths = write_report(out, command)
     if failed:
@@ -110,7 +110,7 @@ def claim_folder(out: Path) -> None:
         files.write_json(out / "bench.json", {"kind": "bench", "format_version": 1})
 
 
-def claim(out: Path, names: Sequence[str], options: Options) -> None:
+def claim_experiments(out: Path, names: Sequence[str], options: Options) -> None:
     """An experiment in a folder has one configuration (data, budget, recipes); rows and seeds may be added."""
     claim_folder(out)
     for name in names:
@@ -190,7 +190,7 @@ def write_report(out: Path, command: str = "") -> list[Path]:
         cells = {c.key: c for options in asked for c in _planned_again(name, options)}
         used = tuple(dict.fromkeys(s for options in asked for s in restricted(get(name), options).sequences))
         experiment = replace(get(name), sequences=used)
-        parts.append(sections.build(experiment, list(cells.values()), store, paper=True))
+        parts.append(sections.build_section(experiment, list(cells.values()), store, paper=True))
     seeds = sorted({s for name in EXPERIMENTS for options in requests(out, name) for s in options.seeds})
     about = about_run(command, 0)
     about["seed"] = ", ".join(str(s) for s in seeds)

@@ -8,7 +8,7 @@ from protodepth.experiments.experiment import Experiment, Finished
 from protodepth.report.bench_page import Section
 
 
-def build(experiment: Experiment, cells: Sequence[Cell], store: Store, *, paper: bool) -> Section:
+def build_section(experiment: Experiment, cells: Sequence[Cell], store: Store, *, paper: bool) -> Section:
     """The section of an experiment; ``paper``: the numbers of the paper stand beside ours."""
     finished = list(store.finished(cells))
     parts = experiment.show(experiment, finished, store, paper)

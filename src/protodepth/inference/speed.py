@@ -81,7 +81,7 @@ def _line(row: SpeedRow) -> str:
     return f"{row.name:<20}{times}{row.over_base:>8.2f}{gflop:>8}{share:>9}{memory:>11}"
 
 
-def measure(
+def measure_speed(
     model: ProtoDepth,
     *,
     size: tuple[int, int] = (480, 640),

@@ -44,7 +44,7 @@ def _columns(metrics: Sequence[str]) -> list[tuple[str, str, str]]:
     return [(s, m, "%" if s == "forgetting" else UNITS[m]) for s in SCORES for m in metrics]
 
 
-def table(document: Document, *, width: int | None = None) -> "Table":
+def terminal_table(document: Document, *, width: int | None = None) -> "Table":
     """For the terminal: bold is best, underlined second best.
     All four metrics where the width (of the terminal, if not given) allows.
     """
@@ -240,6 +240,6 @@ __all__ = [
     "report_from_runs",
     "results_document",
     "save_samples",
-    "table",
+    "terminal_table",
     "write_run",
 ]

@@ -24,17 +24,17 @@ from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.protodepth import ProtoDepthMethod
 from protodepth.model import ProtoDepth
+from protodepth.progress import Say
 from protodepth.prototypes import PrototypeConfig
 from protodepth.storage.history import History
 from protodepth.training.fit import Log, Schedule, fit, silent
 from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
-from protodepth.training.plan import LOOKS, Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
+from protodepth.training.plan import JUDGINGS, Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
 from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
 from protodepth.training.runs import build_objective
 from protodepth.training.watch import (
     Case,
     Parts,
-    Say,
     Watch,
     divide,
     first,
@@ -71,8 +71,8 @@ class AdaptConfig:
     poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
     prototypes: PrototypeConfig | None = None  # None = the model's own
     withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
-    looks: int = LOOKS  # how often the error at hidden points is looked at
-    patience: int = 6  # looks in a row without a better one, after which learning stops
+    judgings: int = JUDGINGS  # how often the error at hidden points is measured
+    patience: int = 6  # judgings in a row without a better one, after which learning stops
     seed: int = 0
     force: bool = False  # keep what was learned even if it did not help
 
@@ -112,7 +112,7 @@ class Adaptation:
     interpolation: dict[str, float] = field(
         default_factory=dict
     )  # error of each way to interpolate, at the same points
-    curve: tuple[tuple[int, float], ...] = ()  # (step, error) at each look
+    curve: tuple[tuple[int, float], ...] = ()  # (step, error) at each judging
 
     @property
     def gain(self) -> float:
@@ -265,10 +265,10 @@ def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
         augment = AugmentConfig(flip_horizontal=True, crop=choose_crop((size[0], size[1])))
         rate = config.rate or RATES[config.objective]
         schedule = Schedule(steps=config.steps or 1, batch_size=2, rate=rate, clip=math.inf, augment=augment)
-        costs = measure(task, schedule, config)
+        costs = measure_costs(task, schedule, config)
         if config.steps is None:
-            schedule = replace(schedule, steps=steps_for(60 * config.minutes - used, costs, config.looks))
-        seconds = total_seconds(schedule.steps, costs, config.looks) + used
+            schedule = replace(schedule, steps=steps_for(60 * config.minutes - used, costs, config.judgings))
+        seconds = total_seconds(schedule.steps, costs, config.judgings) + used
     return Plan(
         frames=len(task.parts.learn),
         available=len(task.domain.train) + len(task.domain.val) + len(task.domain.test),
@@ -281,7 +281,7 @@ def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
     )
 
 
-def measure(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
+def measure_costs(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
     """Time a few steps and one case on a copy of the model."""
     method = copy.deepcopy(task.method)
     method.begin_domain(task.domain, lambda m, d: None)
@@ -292,10 +292,10 @@ def measure(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
     step = step_seconds(run, schedule, min(5, max(2, config.steps or 5)))
     case = task.verdict[:1]
     network = timed(lambda: network_errors(method.model, case, BASE))
-    look = len(task.choose) * network
+    judging_seconds = len(task.choose) * network
     floor = timed(lambda: interpolation_errors(case))
     rest = 2 * len(task.verdict) * network + len(task.verdict) * floor + min(256, len(task.domain.train)) * network
-    return Costs(step, look, rest)
+    return Costs(step, judging_seconds, rest)
 
 
 def split_options(config: AdaptConfig, options: Mapping[str, Any]) -> tuple[AdaptConfig, dict[str, Any]]:
@@ -366,7 +366,7 @@ def learn(
     """Begin, fit, keep the best step, judge; with the frames that could not be read."""
     method, name, started = task.method, task.domain.name, time.monotonic()
     method.begin_domain(task.domain, lambda m, d: None)
-    every = max(1, plan.steps // max(1, config.looks))
+    every = max(1, plan.steps // max(1, config.judgings))
 
     start = network_errors(model, task.choose, BASE)
 
@@ -441,7 +441,7 @@ def estimate(
     started, model = time.monotonic(), copy.deepcopy(model)
     task = prepare(model, data, name, config, options)
     if config.schedule is not None:
-        costs = measure(task, config.schedule, config)
+        costs = measure_costs(task, config.schedule, config)
         plan = make_plan(task, config)
-        return replace(plan, seconds=total_seconds(plan.steps, costs, config.looks))
+        return replace(plan, seconds=total_seconds(plan.steps, costs, config.judgings))
     return make_plan(task, config, time.monotonic() - started)

@@ -74,7 +74,7 @@ def beside_interpolation(
     table = {name: evaluate(interpolated(completions.get(name)), some, rules) for name in completions.names()}
     judged = {row["name"] for row in next(iter(table.values())).images}
     own = [row for row in result.images if row["name"] in judged]
-    return {"network": mean_errors(own), **{name: found.mean for name, found in table.items()}}
+    return {"network": mean_errors(own), **{name: of_completion.mean for name, of_completion in table.items()}}
 
 
 def own_blocks(count: int, batch_size: int) -> list[range]:

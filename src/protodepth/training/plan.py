@@ -1,4 +1,4 @@
-"""How much is learned from a recording: crop, steps and looks from its frames and the time that the user gives."""
+"""How much is learned from a recording: crop, steps and judgings from its frames and the time that the user gives."""
 
 import math
 import time
@@ -10,19 +10,19 @@ import numpy as np
 from protodepth.training.fit import Schedule
 
 FEWEST_STEPS, MOST_STEPS = 30, 2000
-LOOKS = 12  # how often the error at hidden points is looked at
+JUDGINGS = 12  # how often the error at hidden points is measured
 CROP = (192, 256)  # rows and columns of what is learned from at once, at most
 MULTIPLE = 32  # their sides are multiples of this, as far as the frame allows
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds on this machine: of a step, of a look, and of all that is done once besides (verdict, interpolation,
+    """Seconds on this machine: of a step, of a judging, and of all that is done once besides (verdict, interpolation,
     statistics).
     """
 
     step: float
-    look: float
+    judging: float
     rest: float
 
 
@@ -76,23 +76,23 @@ def choose_crop(size: tuple[int, int], most: tuple[int, int] = CROP) -> tuple[in
     return tuple(s // MULTIPLE * MULTIPLE if s >= MULTIPLE else s for s in (rows, columns))  # type: ignore[return-value]
 
 
-def steps_for(seconds: float, costs: Costs, looks: int = LOOKS) -> int:
-    """How many steps fit into the time beside the looks and what is done once; at least 30, at most 2000.
+def steps_for(seconds: float, costs: Costs, judgings: int = JUDGINGS) -> int:
+    """How many steps fit into the time beside the judgings and what is done once; at least 30, at most 2000.
 
     >>> [steps_for(seconds, Costs(0.25, 2.0, 26.0)) for seconds in (300, 1, 3000)]
     [1000, 30, 2000]
     """
-    room = (seconds - costs.rest - looks * costs.look) / max(costs.step, 1e-6)
+    room = (seconds - costs.rest - judgings * costs.judging) / max(costs.step, 1e-6)
     return int(min(MOST_STEPS, max(FEWEST_STEPS, math.floor(room + 1e-9))))
 
 
-def total_seconds(steps: int, costs: Costs, looks: int = LOOKS) -> float:
-    return steps * costs.step + looks * costs.look + costs.rest
+def total_seconds(steps: int, costs: Costs, judgings: int = JUDGINGS) -> float:
+    return steps * costs.step + judgings * costs.judging + costs.rest
 
 
-def timed(work: Callable[[], object]) -> float:
+def timed(call: Callable[[], object]) -> float:
     begun = time.monotonic()
-    work()
+    call()
     return time.monotonic() - begun
 
 

@@ -106,21 +106,21 @@ class Posed:
     """The same frames with poses estimated from their sparse depth, each when it is first read."""
 
     data: FrameDataset
-    found: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    estimated: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, index: int) -> Frame:
         frame = self.data[index]
-        if index not in self.found:
+        if index not in self.estimated:
             starts = frame.poses or (None,) * len(frame.neighbours)
             pairs = zip(frame.neighbours, starts, strict=True)
-            self.found[index] = tuple(
+            self.estimated[index] = tuple(
                 estimate_pose(frame.image, n, frame.sparse_depth, frame.intrinsics, s).astype(np.float32)
                 for n, s in pairs
             )
-        return replace(frame, poses=self.found[index])
+        return replace(frame, poses=self.estimated[index])
 
 
 @dataclass(frozen=True, slots=True)

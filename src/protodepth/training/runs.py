@@ -35,7 +35,7 @@ from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter, StepCount
 from protodepth.prototypes import PrototypeConfig
 from protodepth.report.results import about_run, display_name, results_document
-from protodepth.report.run import table, write_run
+from protodepth.report.run import terminal_table, write_run
 from protodepth.report.samples import Sample, add_predictions, collect
 from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_json
@@ -259,7 +259,7 @@ def begin(
         raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
     recipe = config.override(dataclasses.replace(recipe, **changes), overrides)
     check_recipe(recipe, method)
-    claim(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
+    claim_run(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
     return recipe
 
 
@@ -297,7 +297,7 @@ def check_recipe(recipe: Recipe, method: str) -> None:
         open_domains(recipe)
 
 
-def claim(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
+def claim_run(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
     """An output folder belongs to one configuration; another one is refused, not mixed in."""
     values = config.to_dict(recipe)
     if isinstance(recipe, DrawnRecipe):  # more steps are the same run, longer
@@ -324,7 +324,7 @@ def print_table(document: dict[str, Any]) -> None:
     console = Console()
     if not console.is_terminal:  # a file or a pipe has no width: all twelve numbers
         console = Console(width=140)
-    console.print(table(document, width=console.width))
+    console.print(terminal_table(document, width=console.width))
 
 
 def picture(samples: list[Sample], method: Method) -> list[Sample]:

@@ -22,6 +22,7 @@ from protodepth.errors import DataError
 from protodepth.methods.base import Method
 from protodepth.methods.statistics import share_frames
 from protodepth.model import ProtoDepth
+from protodepth.progress import Say
 from protodepth.training.fit import StopTraining
 from protodepth.types import PredictBatch
 
@@ -206,9 +207,6 @@ def interpolation_errors(cases: list[Case]) -> dict[str, float]:
 
 class Enough(StopTraining):
     """The error at hidden points has not fallen for a while."""
-
-
-Say = Callable[[str], None]
 
 
 class Watch:

@@ -92,7 +92,9 @@ def test_a_frame_damaged_inside_does_not_stop_adapting_and_is_in_the_record(tmp_
     with pytest.raises(DataError, match=r"3\.png"):
         images.read_depth(folder / "sparse" / "3.png", "mm")
     model = tiny_model()
-    adapt(model, folder, name="walk", config=AdaptConfig(schedule=Schedule(steps=14, batch_size=2, rate=1e-2), looks=2))
+    adapt(
+        model, folder, name="walk", config=AdaptConfig(schedule=Schedule(steps=14, batch_size=2, rate=1e-2), judgings=2)
+    )
     (reason,) = model.history["walk"].bad_frames.values()
     assert "3.png" in reason
 

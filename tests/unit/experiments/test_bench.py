@@ -63,34 +63,34 @@ def test_a_cell_that_another_process_works_on_is_waited_for_and_not_run_twice(tm
 
 
 def test_a_folder_with_another_configuration_is_refused_and_names_the_difference(tmp_path):
-    bench.claim(tmp_path / "out", ["indoor"], TINY)
-    bench.claim(
+    bench.claim_experiments(tmp_path / "out", ["indoor"], TINY)
+    bench.claim_experiments(
         tmp_path / "out", ["indoor"], change(seeds=(3,), backbones=("lite",))
     )  # more rows and seeds are welcome
     with pytest.raises(CheckpointError, match=r"steps = 2, this command has 3"):
-        bench.claim(tmp_path / "out", ["indoor"], change(steps=3))
+        bench.claim_experiments(tmp_path / "out", ["indoor"], change(steps=3))
     assert len(bench.requests(tmp_path / "out", "indoor")) == 2
-    bench.claim(tmp_path / "out", ["outdoor"], change(steps=3))  # another experiment may have its own
+    bench.claim_experiments(tmp_path / "out", ["outdoor"], change(steps=3))  # another experiment may have its own
     elsewhere = {"mixed": {"any": {"ewc": {"rate": 1e-3}}}}
-    bench.claim(
+    bench.claim_experiments(
         tmp_path / "out", ["indoor"], change(tuned=elsewhere)
     )  # values for another sequence change nothing here
     with pytest.raises(CheckpointError, match=r"tuned\.indoor"):
-        bench.claim(tmp_path / "out", ["indoor"], change(tuned={"indoor": elsewhere["mixed"]}))
+        bench.claim_experiments(tmp_path / "out", ["indoor"], change(tuned={"indoor": elsewhere["mixed"]}))
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear reader")
     with pytest.raises(CheckpointError, match="holds no bench"):
-        bench.claim(tmp_path, ["indoor"], TINY)
+        bench.claim_experiments(tmp_path, ["indoor"], TINY)
     with pytest.raises(CheckpointError, match="is a file"):
-        bench.claim(tmp_path / "thesis.tex", ["indoor"], TINY)
+        bench.claim_experiments(tmp_path / "thesis.tex", ["indoor"], TINY)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_requests_come_back_as_they_were(tmp_path):
     asked = change(seeds=(0, 2), methods=("ewc",), tuned={"indoor": {"lite": {"ewc": {"rate": 1e-3}}}})
-    bench.claim(tmp_path / "out", ["indoor"], asked)
+    bench.claim_experiments(tmp_path / "out", ["indoor"], asked)
     assert bench.requests(tmp_path / "out", "indoor") == [asked]
 
 

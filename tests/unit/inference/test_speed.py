@@ -10,7 +10,7 @@ from torch import nn
 from protodepth.backbones.lite import Lite
 from protodepth.cli import main
 from protodepth.errors import ConfigError, UnknownNameError
-from protodepth.inference.speed import gflop, in_turns, machine_peak, measure, peak_memory
+from protodepth.inference.speed import gflop, in_turns, machine_peak, measure_speed, peak_memory
 from protodepth.model import ProtoDepth
 
 
@@ -40,7 +40,7 @@ def test_operations_are_those_counted_by_hand():
 
 
 def test_rows_fit_together(model: ProtoDepth):
-    result = measure(model, size=(48, 64), runs=3, warmup=1)
+    result = measure_speed(model, size=(48, 64), runs=3, warmup=1)
     rows = {row.name: row for row in result.rows}
     assert list(rows) == ["base", "adapted (hall)", "choosing"]
     for row in result.rows:
@@ -55,7 +55,7 @@ def test_rows_fit_together(model: ProtoDepth):
 
 
 def test_more_pixels_are_more_work_in_proportion(model: ProtoDepth):
-    small, large = (measure(model, size=size, runs=1, warmup=0).rows[0].gflop for size in ((32, 48), (64, 96)))
+    small, large = (measure_speed(model, size=size, runs=1, warmup=0).rows[0].gflop for size in ((32, 48), (64, 96)))
     assert large == pytest.approx(4 * small, rel=0.01)
 
 
@@ -73,9 +73,9 @@ def test_the_peak_of_the_machine_is_a_plausible_number():
 
 def test_bad_requests_are_refused(model: ProtoDepth):
     with pytest.raises(ConfigError, match="at least 1"):
-        measure(model, runs=0)
+        measure_speed(model, runs=0)
     with pytest.raises(UnknownNameError, match="room, hall"):
-        measure(model, size=(32, 48), domain="cellar")
+        measure_speed(model, size=(32, 48), domain="cellar")
 
 
 def test_the_command_prints_a_table_and_writes_its_numbers(model: ProtoDepth, tmp_path: Path, capsys):

@@ -140,7 +140,7 @@ def test_facts_of_a_run_name_the_command_seed_and_versions_but_no_host():
 
 @pytest.mark.parametrize(("width", "columns"), [(140, 13), (90, 7)])
 def test_the_terminal_table_fits_its_width_and_marks_the_best(document, width, columns):
-    table = run.table(document, width=width)
+    table = run.terminal_table(document, width=width)
     assert len(table.columns) == columns
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system="standard")
     console.print(table)

@@ -30,7 +30,7 @@ SHOTS = walk(30, size=(32, 48), step=0.03)
 
 
 def config(steps: int = 6, **changes) -> AdaptConfig:
-    return dataclasses.replace(AdaptConfig(schedule=Schedule(steps=steps, rate=3e-2), looks=3), **changes)
+    return dataclasses.replace(AdaptConfig(schedule=Schedule(steps=steps, rate=3e-2), judgings=3), **changes)
 
 
 def record(folder: Path, count: int = 30, *, poses: bool = True) -> Path:
@@ -201,7 +201,7 @@ def test_a_step_that_is_worse_at_hidden_points_is_not_kept_whatever_the_loss_say
 ):
     """An absurd rate: every step is worse than none, so that step 0 stays and the domain is the base's network."""
     model = tiny_model()
-    wild = config(8, schedule=Schedule(steps=8, rate=30.0), looks=8)
+    wild = config(8, schedule=Schedule(steps=8, rate=30.0), judgings=8)
     result = adapt(model, recording, name="walk", config=wild)
     assert result.best_step == 0
     assert result.after == result.before
@@ -243,7 +243,7 @@ def test_the_spread_of_the_gain_is_that_of_repeated_recordings():
 def test_an_early_stop_is_a_success(model: ProtoDepth, recording: Path, monkeypatch):
     errors = iter((1.0, 2.0, 2.0, 2.0))
     monkeypatch.setattr(Watch, "__init__", scripted(Watch.__init__, errors))
-    result = adapt(model, recording, name="walk", config=config(60, looks=60, patience=2))
+    result = adapt(model, recording, name="walk", config=config(60, judgings=60, patience=2))
     assert (result.steps, result.best_step) == (2, 0)
     assert "walk" in model.domains
 

@@ -21,10 +21,10 @@ def test_a_crop_lies_within_the_frame_and_is_no_larger_than_allowed(size: tuple[
 
 
 def test_the_steps_that_are_planned_fit_into_the_time():
-    costs = Costs(step=0.3, look=2.5, rest=20.0)
-    steps = steps_for(300, costs, looks=10)
-    assert total_seconds(steps, costs, looks=10) <= 300 < total_seconds(steps + 1, costs, looks=10)
-    assert steps_for(10, costs, looks=10) == 30
+    costs = Costs(step=0.3, judging=2.5, rest=20.0)
+    steps = steps_for(300, costs, judgings=10)
+    assert total_seconds(steps, costs, judgings=10) <= 300 < total_seconds(steps + 1, costs, judgings=10)
+    assert steps_for(10, costs, judgings=10) == 30
 
 
 def test_the_time_of_a_step_leaves_out_the_first():

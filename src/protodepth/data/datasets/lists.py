@@ -141,8 +141,8 @@ def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
         entry: Entry = {"id": line["sparse_depth"], "image": line["image"], "sparse": line["sparse_depth"]}
         calibration = calibrations[K]
         if isinstance(calibration, DataError):
-            told = f"{part.files['intrinsics']}, line {number}: {calibration}"
-            entry |= {"fault": told, "fault_kind": kind_of(calibration)}
+            fault = f"{part.files['intrinsics']}, line {number}: {calibration}"
+            entry |= {"fault": fault, "fault_kind": kind_of(calibration)}
         else:
             entry["K"] = calibration
         if "ground_truth" in line:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ from protodepth.errors import CheckpointError, DataError
 from protodepth.inference.engines import export, graph
 from protodepth.inference.engines.runtimes import SUFFIX, Engine, Runtime
 from protodepth.model import ProtoDepth
+from protodepth.progress import Say
 from protodepth.storage import files
 from protodepth.types import BASE, Batch, BatchPrediction
-
-Say = Callable[[str], None]
 
 
 def nothing(text: str) -> None:
