@@ -44,4 +44,5 @@ def document() -> dict[str, Any]:
         "adapted": [adapted],
         "choices": [{"model": "net", "recording": "desk", **choice}],
         "missing": [],
+        "seconds": 75.0,
     }

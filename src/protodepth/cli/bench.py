@@ -150,6 +150,8 @@ class BenchReal:
     """Also adapt every model to every recording, and measure ProtoDepth-A over all of them."""
     minutes: float | None = None
     """Minutes for each adaptation (default: adapt's own)."""
+    steps: int | None = None
+    """Steps of each adaptation instead: the same on a busy machine."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 
@@ -169,6 +171,7 @@ class BenchReal:
             seed=self.seed,
             adapt=self.adapt,
             minutes=self.minutes,
+            steps=positive("steps", self.steps),
         )
         device = distributed.device(self.device)
         paths = bench_real(options, self.out, reporter=Reporter(), command=command_line(), device=device)

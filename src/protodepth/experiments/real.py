@@ -66,6 +66,7 @@ class RealOptions:
     seed: int = 0
     adapt: bool = True
     minutes: float | None = None  # None: what adapt takes by default
+    steps: int | None = None  # in place of minutes: whatever else the machine does
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -156,6 +157,7 @@ class RealPlan:
         for recording, source in self.sources.items():
             data = digest(plain(source.domain.identity))
             inputs = {"data": data, "model": self.weights()[model], "minutes": self.options.minutes}
+            inputs |= {} if self.options.steps is None else {"steps": self.options.steps}
             label = {"model": model, "recording": recording}
             chain[recording] = Cell(kind="adapted", label=label, inputs=inputs, needs=tuple(list(chain.values())[-1:]))
         return chain
@@ -174,7 +176,8 @@ class RealPlan:
     def weights(self) -> dict[str, Any]:
         """The models by what is in their files."""
         metas = {name: read_json(folder / "config.json") for name, folder in self.models.items()}
-        return {n: {"sha256": m.get("sha256"), "network": m.get("backbone_config")} for n, m in metas.items()}
+        kept = ("sha256", "backbone_config", "domains")
+        return {name: {key: meta.get(key) for key in kept} for name, meta in metas.items()}
 
 
 # --- run --------------------------------------------------------------------------------------------------------------
@@ -222,9 +225,11 @@ class RealWorkers:
         before = job.store.place(job.cell.needs[-1]) / "model" if job.cell.needs else self.plan.models[label["model"]]
         model = ProtoDepth.from_pretrained(before).to(job.store.device)
         domain = self.plan.sources[label["recording"]].domain
-        given: dict[str, Any] = {} if options.minutes is None else {"minutes": options.minutes}
-        log = job.log(lambda step: None)
-        result = adapt(model, replace(domain, test=domain.val), name=label["recording"], log=log, **given)
+        budget = {"minutes": options.minutes, "steps": options.steps}
+        given: dict[str, Any] = {key: value for key, value in budget.items() if value is not None}
+        given |= {"log": job.log(lambda step: None), "say": job.reporter.line}
+        result = adapt(model, replace(domain, test=domain.val), name=label["recording"], **given)
+        job.reporter.line(str(result))
         model.save_pretrained(job.place / "model")
         return {**asdict(result), "gain": result.gain, "helped": result.helped, "said": str(result)}
 
@@ -301,8 +306,13 @@ def document(plan: RealPlan, cells: Sequence[Cell], store: Store) -> dict[str, A
             "adapted": adapted,
             "choices": choices,
             "missing": [c.title for c in cells if not store.done(c)],
+            "seconds": sum(_wall_seconds(store, c) for c in cells if store.done(c)),
         }
     )
+
+
+def _wall_seconds(store: Store, cell: Cell) -> float:
+    return float(read_json(store.place(cell) / "result.json").get("wall_seconds") or 0.0)
 
 
 def _about(source: MeasuredSource) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def sections(document: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]
         findings=findings(all_rows),
         missing=[f"not finished yet: {title}" for title in document["missing"]],
         data={k: v for k, v in document.items() if k != "missing"} | {"unfinished": document["missing"]},
-        seconds=sum(float(a["seconds"]) for a in document["adapted"]),
+        seconds=float(document["seconds"]),
     )
     parts = [first]
     for name, about in document["recordings"].items():

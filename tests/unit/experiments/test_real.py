@@ -53,7 +53,7 @@ class QuickAdapt:
     def __init__(self) -> None:
         self.seen: list[tuple[str, Domain, tuple[str, ...], dict[str, Any]]] = []
 
-    def __call__(self, model: ProtoDepth, data: Domain, *, name: str, log: Any, **more: Any) -> Learned:
+    def __call__(self, model: ProtoDepth, data: Domain, *, name: str, log: Any, say: Any, **more: Any) -> Learned:
         self.seen.append((name, data, model.domains, more))
         describe(model, name, data.train, data.val)
         return Learned(name)
@@ -195,9 +195,23 @@ def test_a_failing_cell_is_told_and_the_rest_is_in_the_report(
     assert "| desk | 500 |" in text
 
 
-def test_minutes_go_to_adapt(folders: tuple[str, str], tmp_path: Path, quick: QuickAdapt) -> None:
+def test_minutes_or_steps_go_to_adapt(folders: tuple[str, str], tmp_path: Path, quick: QuickAdapt) -> None:
     bench_real(options(folders[:1], patterns=("500",), minutes=0.5), tmp_path)
-    assert quick.seen[0][3] == {"minutes": 0.5}
+    bench_real(options(folders[:1], patterns=("500",), steps=7), tmp_path)
+    assert [given for *_, given in quick.seen] == [{"minutes": 0.5}, {"steps": 7}]
+
+
+def test_a_recording_is_really_adapted_to(folders: tuple[str, str], tmp_path: Path) -> None:
+    """With adapt itself, three steps: what it said is in the report, and its domain in the model that was kept."""
+    wanted = options(folders[:1], patterns=("500",), frames=1, steps=3)
+    found = json.loads(bench_real(wanted, tmp_path)[2].read_text())["experiments"]["real"]
+    (learned,) = found["adapted"]
+    assert learned["steps"] == 3
+    assert learned["before"] > 0
+    assert {r["role"] for r in found["rows"]} == {"classical", "base", "adapted"}
+    (folder,) = tmp_path.glob("cells/adapted/*/model")
+    assert "desk" in ProtoDepth.from_pretrained(folder).domains
+    assert found["seconds"] > 0
 
 
 def test_choices_count_right_and_flagged() -> None:
