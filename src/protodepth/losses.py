@@ -235,8 +235,12 @@ class Objective(nn.Module):
         max_depth: float | None = None,
     ) -> None:
         super().__init__()
-        self.config, self.pose, self.max_depth = config, pose, max_depth
-        self.reduction = REDUCTIONS[config.reduction or "kbnet"]
+        self.pose, self.max_depth = pose, max_depth
+        self.use(config)
+
+    def use(self, config: ObjectiveConfig) -> None:
+        """From here on with other weights and choices: the stages of a sequence may differ."""
+        self.config, self.reduction = config, REDUCTIONS[config.reduction or "kbnet"]
 
     def forward(self, batch: Batch, depth: Depth, *, mask: Mask | None = None, prior: Depth | None = None) -> LossTerms:
         """Terms for a prediction in the batch's own pixels; ``mask`` says where it is valid after augmentation."""

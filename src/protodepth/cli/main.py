@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "domains rename": ("protodepth.cli.domains", "RenameDomain", "another name for a domain"),
     "domains remove": ("protodepth.cli.domains", "RemoveDomain", "delete a domain from a model"),
     "train": ("protodepth.cli.train", "Train", "run a recipe: a base network, or a method on a sequence"),
+    "recipe show": ("protodepth.cli.recipe", "ShowRecipe", "every value of a recipe and where it is from"),
     "evaluate": ("protodepth.cli.evaluate", "Evaluate", "errors of a model on data with ground truth"),
     "bench": ("protodepth.cli.bench", "Bench", "the paper's tables and figures by name"),
     "bench real": ("protodepth.cli.bench", "BenchReal", "your recordings: interpolation, a base, after adapting"),

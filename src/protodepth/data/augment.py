@@ -32,6 +32,7 @@ class AugmentConfig:
         0.0,
     )  # share of pixel rows whose points are hidden: a scanner with fewer lines
     remove_patches: tuple[float, float] = (0.0, 0.0)  # share of pixels whose 5x5 image patch is blacked out
+    crop_pad: tuple[float, float] | None = None  # share of each side that is kept and put anywhere; None = all
 
     def __post_init__(self) -> None:
         for name in (
@@ -42,8 +43,9 @@ class AugmentConfig:
             "remove_points",
             "remove_rows",
             "remove_patches",
+            "crop_pad",
         ):
-            low, high = getattr(self, name)
+            low, high = getattr(self, name) or (1.0, 1.0)
             if low > high or low < 0:
                 raise ConfigError(
                     f"augmentation {name} must be a range low <= high of non-negative numbers, got ({low}, {high})"
@@ -65,6 +67,7 @@ class AugmentConfig:
             resize=(0.6, 1.1),
             remove_points=(0.6, 0.7),
             remove_patches=(0.001, 0.005),
+            crop_pad=(0.9, 1.0),
         )
 
 
@@ -222,6 +225,11 @@ def random_motion(
         S = eye.clone()
         S[:, 0, 0], S[:, 1, 1], S[:, :2, 2] = scale, scale, shift
         M, K, moved = S @ M, S @ K, True
+    if config.crop_pad is not None:
+        lost = torch.tensor([width - 1.0, height - 1.0]).to(K) * (1 - draws.uniform(config.crop_pad)[:, 0, 0, :])
+        T = eye.clone()
+        T[:, :2, 2] = (draws.rand(2) - draws.rand(2)) * lost  # from anywhere to anywhere: a shift
+        M, K, moved = T @ M, T @ K, True
     if config.rotation:
         M, moved = (
             rotation(draws.uniform((-config.rotation, config.rotation))[:, 0, 0, 0], height, width) @ M,

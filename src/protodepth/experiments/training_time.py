@@ -55,11 +55,14 @@ def run(job: Job) -> dict[str, Any]:
     domains = open_domains(recipe)
     method = build_method(name, load_start(job.store, job.cell, domains), recipe)
     steps = int(job.cell.inputs["timed_steps"])
-    schedule = replace(recipe.schedule, steps=steps, save_every=steps + 1)
+    timed = {
+        d.name: replace(recipe.schedule_for(d.name, name), steps=steps, epochs=None, save_every=steps + 1)
+        for d in domains
+    }
     stamps: list[float] = []
 
     def quiet_fit(other: Method, domain: Domain, /) -> None:
-        fit(other, domain, schedule, seed=recipe.seed)
+        fit(other, domain, timed[domain.name], seed=recipe.seed)
 
     rows = []
     method.prepare(domains)
@@ -69,11 +72,12 @@ def run(job: Job) -> dict[str, Any]:
         begun = time.monotonic()
         method.begin_domain(domain, quiet_fit)
         before = time.monotonic() - begun
+        schedule = timed[domain.name]
         fit(method, domain, schedule, seed=recipe.seed, log=lambda step, record: stamps.append(time.monotonic()))
         begun = time.monotonic()
         method.end_domain(domain)
         quartiles = np.percentile(np.diff(stamps)[steps // 5 :], [25, 50, 75])
-        epoch = len(domain.train) / recipe.schedule.batch_size
+        epoch = len(domain.train) / schedule.batch_size
         rows.append(
             {
                 "domain": domain.name,

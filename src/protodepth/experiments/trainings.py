@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.report.results import about_run, results_document
 from protodepth.storage import files
-from protodepth.training.fit import FitRecord, fit
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.runs import build_method, open_domains, train_base, train_scaffnet
 from protodepth.training.sequence import run_sequence
+from protodepth.training.stages import StageFit, total_steps
 from protodepth.types import BatchPrediction
 
 
@@ -94,15 +93,10 @@ def run_training(job: Job) -> dict[str, Any]:
     recipe, name = sequence_recipe(job.cell), job.cell.inputs["method"]
     domains = open_domains(recipe)
     method = build_method(name, load_start(job.store, job.cell, domains), recipe)
-    schedule = replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
     stages: dict[str, str] = {}
     resumed = (job.place / "state").exists()
-    with job.reporter.bar(job.cell.title, schedule.steps * method.trainings(len(domains) - 1)) as advance:
-        log = job.log(advance)
-
-        def fit_domain(learner: Method, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
-            place = job.place / "state" / f"{learner.name}-{domain.name}"
-            return fit(learner, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
+    with job.reporter.bar(job.cell.title, total_steps(recipe, name, method, domains)) as advance:
+        fit_domain = StageFit(recipe=recipe, name=name, log=job.log(advance), folder=job.place / "state")
 
         def keep(domain: Domain) -> None:
             stages[domain.name] = files.write_tensors(_stage_file(job.place, domain.name), method.stage_state())

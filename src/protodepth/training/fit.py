@@ -50,8 +50,11 @@ class Schedule:
         None  # of the networks; losses and weights are float32
     )
     channels_last: bool | None = None  # layout of the network's weights and images
+    epochs: float | None = None  # how often every frame is seen; given, ``steps`` follows from the domain
 
     def __post_init__(self) -> None:
+        if self.epochs is not None and not self.epochs > 0:
+            raise ConfigError(f"epochs must be positive, got {self.epochs}")
         if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
             raise ConfigError(
                 f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"
@@ -61,6 +64,16 @@ class Schedule:
     def half(self) -> torch.dtype | None:
         """The type that networks compute in, if it is not float32."""
         return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(self.precision or "")
+
+    def counted(self, frames: int) -> "Schedule":
+        """With the steps that so many training frames make of the epochs; unchanged if none are given.
+
+        >>> Schedule(epochs=2.0, batch_size=12).counted(100).steps
+        17
+        """
+        if self.epochs is None:
+            return self
+        return replace(self, steps=max(1, math.ceil(self.epochs * frames / self.batch_size - 1e-9)), epochs=None)
 
     def factor(self, step: int) -> float:
         """Multiplier of the learning rates at a step."""
@@ -91,6 +104,7 @@ class FitRecord:
     bad_frames: dict[str, str] = field(default_factory=dict)  # left out because they could not be read
     seconds: float = 0.0
     terms: dict[str, float] = field(default_factory=dict)  # of the last step
+    kept: dict[str, Any] = field(default_factory=dict)  # which checkpoint, where one was selected
 
 
 MAX_BAD_STEPS = 10
@@ -187,6 +201,7 @@ def fit(
     if not method.trains:
         return progress
     check_processes(schedule)
+    schedule = schedule.counted(len(domain.train))
     schedule = replace(schedule, steps=method.budget(schedule.steps))
     learner = Learner.of(method, schedule, seed)
     about = {"method": method.name, "domain": domain.name, "seed": seed, "steps": schedule.steps}

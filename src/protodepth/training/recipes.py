@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from protodepth.backbones.lite import Lite
 from protodepth.backbones.scaffnet import ScaffNet
@@ -15,6 +15,23 @@ from protodepth.losses import ObjectiveConfig
 from protodepth.prototypes import PrototypeConfig
 from protodepth.training.drawn import DrawnRecipe
 from protodepth.training.fit import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """How one domain of a sequence is learned, where datasets differ: crop, batch, rates, epochs, weights."""
+
+    schedule: Schedule
+    objective: ObjectiveConfig | None = None  # None = the recipe's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which checkpoint of a stage is kept: the best on ``split`` of the stage's own domain, looked at ``every`` so many
+    steps and at the end."""
+
+    split: Literal["val", "test"] = "val"
+    every: int = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +49,7 @@ class BaseRecipe:
     pose: bool = True  # also train the backbone's pose network
     supervised: bool = False  # ScaffNet alone: learns from the exact depth of a world that is in no sequence
     seed: int = 0
+    select: Selection | None = None  # None = the last checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +68,25 @@ class SequenceRecipe:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # configuration by method
     curve_every: int = 0
     seed: int = 0
+    # Below, None is one way for all stages and is not written down: older recipe.toml files stay the same.
+    stages: dict[str, Stage] | None = None  # by the domain's name, where it differs from schedule and objective
+    select: Selection | None = None  # None = the last checkpoint of each stage
+    scale: float | None = None  # share of the published epochs, in a rehearsal
+
+    def schedule_for(self, domain: str, method: str) -> Schedule:
+        """The schedule of a domain, with the method's own learning rate if it has one.
+
+        >>> recipe = SequenceRecipe(name="r", start="worlds-tiny", domains=(), rates={"ewc": 1e-4})
+        >>> recipe.schedule_for("void", "ewc").rate
+        0.0001
+        """
+        stage = (self.stages or {}).get(domain)
+        schedule = self.schedule if stage is None else stage.schedule
+        return replace(schedule, rate=self.rates.get(method, schedule.rate))
+
+    def objective_for(self, domain: str) -> ObjectiveConfig:
+        stage = (self.stages or {}).get(domain)
+        return self.objective if stage is None or stage.objective is None else stage.objective
 
 
 # At 64x96 a window of 7 pixels covers metres of road: local outliers are judged in 3x3 with a relative margin.

@@ -24,7 +24,7 @@ from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.scaffnet import ScaffNet, supervised_loss
 from protodepth.data.arguments import open_domain
-from protodepth.data.augment import augment, generator
+from protodepth.data.augment import augment, crop, generator
 from protodepth.data.batches import collate
 from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError, DataError, ProcessLost, UnknownNameError
@@ -44,20 +44,16 @@ from protodepth.storage.history import History
 from protodepth.storage.locks import writing
 from protodepth.training import recipes
 from protodepth.training.drawn import MAY_CHANGE, DrawnRecipe, check_drawn, train_drawn
-from protodepth.training.fit import FitRecord, JsonLines, Log, Schedule, check_processes, fit, silent
+from protodepth.training.fit import FitRecord, JsonLines, Log, Schedule, check_processes, silent
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.sequence import SequenceResult, run_sequence
+from protodepth.training.stages import StageFit, fit_selected, resolved, total_steps
 
 Report = Callable[[str], None]
 
 
 def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
     return Objective(resolved(config, model.backbone), pose=model.pose, max_depth=model.backbone.depth_range[1])
-
-
-def resolved(config: ObjectiveConfig, network: Backbone) -> ObjectiveConfig:
-    """With the network's own reduction where the recipe names none."""
-    return dataclasses.replace(config, reduction=config.reduction or network.default_reduction)
 
 
 def new_network(recipe: BaseRecipe) -> Backbone:
@@ -92,12 +88,15 @@ def train_base(
     pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
     model = ProtoDepth(network, recipe.prototypes, pose=pose).to(device)
     domain = open_domain(recipe.data)
-    report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {recipe.schedule.steps} steps")
+    steps = recipe.schedule.counted(len(domain.train)).steps
+    report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {steps} steps")
     if recipe.supervised:
         progress = train_scaffnet(network, domain, recipe.schedule, seed=recipe.seed, log=log)
     else:
         method = build("finetune", model, build_objective(model, recipe.objective))
-        progress = fit(method, domain, recipe.schedule, seed=recipe.seed, log=log, folder=folder)
+        progress = fit_selected(
+            method, domain, recipe.schedule, recipe.select, seed=recipe.seed, log=log, folder=folder
+        )
     describe(model, domain.name, domain.train, domain.val)
     recipe = dataclasses.replace(recipe, objective=resolved(recipe.objective, network))
     model.history[domain.name] = History(
@@ -117,7 +116,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
     """
     if not isinstance(network, ScaffNet):
         raise ConfigError(f"only scaffnet learns from ground truth, got {network.name}: leave supervised=false")
-    started = time.monotonic()
+    started, schedule = time.monotonic(), schedule.counted(len(domain.train))
     for parameter in network.parameters():
         parameter.requires_grad = True
     network.train()
@@ -128,9 +127,10 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
         batch = batch.to(next(network.parameters()).device)
         if batch.ground_truth is None:
             raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
+        batch = crop(batch, schedule.augment, generator(seed, step))
         view = augment(batch.without_ground_truth(), schedule.augment, generator(seed, step)).batch
         optimiser.zero_grad()
-        loss = supervised_loss(network(view), batch.ground_truth)
+        loss = supervised_loss(network(view), batch.ground_truth)  # type: ignore[arg-type]
         loss.backward()  # type: ignore[no-untyped-call]
         for group in optimiser.param_groups:
             group["lr"] = schedule.rate * schedule.factor(step)
@@ -173,12 +173,7 @@ def learn_sequence(
 ) -> tuple[SequenceResult, Method]:
     """One method on the recipe's sequence: its result, and the method for pictures and saving."""
     method = build_method(name, model, recipe)
-    schedule = dataclasses.replace(recipe.schedule, rate=recipe.rates.get(name, recipe.schedule.rate))
-
-    def fit_domain(method: Method, domain: Domain, each_step: Callable[[int], None] | None) -> FitRecord:
-        place = folder / f"{method.name}-{domain.name}" if folder else None
-        return fit(method, domain, schedule, seed=recipe.seed, log=log, folder=place, each_step=each_step)
-
+    fit_domain = StageFit(recipe=recipe, name=name, log=log, folder=folder)
     result = run_sequence(
         method, domains, fit_domain, curve_every=recipe.curve_every, split=split, report=report, folder=folder
     )
@@ -283,7 +278,9 @@ def check_recipe(recipe: Recipe, method: str) -> None:
     if isinstance(recipe, DrawnRecipe):
         check_drawn(recipe)
         return
-    check_processes(recipe.schedule)
+    stages = (recipe.stages or {}) if isinstance(recipe, SequenceRecipe) else {}
+    for schedule in (recipe.schedule, *(stage.schedule for stage in stages.values())):
+        check_processes(schedule)
     if isinstance(recipe, BaseRecipe):
         if recipe.supervised and distributed.world() > 1:
             raise ConfigError(
@@ -378,7 +375,7 @@ def run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.devic
     model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
     domains = open_domains(recipe)
     check_nothing_lost(out / "model", {*model.domains, *(domain.name for domain in domains)})
-    total = recipe.schedule.steps * build_method(name, model, recipe).trainings(len(domains) - 1)
+    total = total_steps(recipe, name, build_method(name, model, recipe), domains)
     with reporter.bar(f"{name} on {recipe.name}", total) as advance:
         count = StepCount(advance)
 

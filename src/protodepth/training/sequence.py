@@ -158,6 +158,7 @@ def run_sequence(
     last: list[Evaluation] = []
     seconds, skipped = [], 0
     bad: dict[str, dict[str, str]] = {}
+    kept: dict[str, dict[str, Any]] = {}
     method.prepare(domains)
     for stage, domain in enumerate(domains):
         if stage or not pretrained:
@@ -172,6 +173,7 @@ def run_sequence(
             seconds.append(time.monotonic() - started - (curve.seconds - looked))
             skipped += progress.skipped
             bad |= {f"{domain.name} train": progress.bad_frames} if progress.bad_frames else {}
+            kept |= {domain.name: progress.kept} if progress.kept else {}
         else:
             method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
         agree(method)
@@ -196,7 +198,7 @@ def run_sequence(
         skipped=skipped,
         extra_parameters=method.extra_parameters(),
         extra_bytes=method.extra_bytes(),
-        record=method.record() | ({"bad_frames": bad} if bad else {}),
+        record=method.record() | ({"bad_frames": bad} if bad else {}) | ({"checkpoints": kept} if kept else {}),
     )
 
 

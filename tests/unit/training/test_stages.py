@@ -1,0 +1,75 @@
+"""Stages: each domain by its own schedule and objective; the best checkpoint is kept, also after a restart."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from protodepth.data.arguments import open_domain
+from protodepth.losses import ObjectiveConfig
+from protodepth.methods.base import Method
+from protodepth.model import ProtoDepth
+from protodepth.training import stages
+from protodepth.training.fit import Schedule
+from protodepth.training.recipes import Selection, SequenceRecipe, Stage
+from protodepth.training.runs import build_method
+from protodepth.training.stages import StageFit, fit_selected
+
+DATA = "worlds:warehouse?train=3&val=2&test=2&size=32x48"
+RECIPE = SequenceRecipe(
+    name="two",
+    start="worlds-tiny",
+    domains=("worlds:room", DATA),
+    objective=ObjectiveConfig(learn_pose=False),
+    schedule=Schedule(steps=9, batch_size=1),
+    stages={"warehouse": Stage(schedule=Schedule(epochs=2.0, batch_size=2), objective=ObjectiveConfig(sparse=0.25))},
+)
+
+
+def method() -> Method:
+    return build_method("finetune", ProtoDepth.from_pretrained("worlds-tiny"), RECIPE)
+
+
+def test_a_domain_with_a_stage_is_learned_by_it() -> None:
+    learner, domain = method(), open_domain(DATA)
+    record = StageFit(recipe=RECIPE, name="finetune")(learner, domain)
+    assert record.steps == 3  # two epochs of three frames, two at once
+    assert learner.objective.config.sparse == 0.25
+    other = replace(domain, name="elsewhere")
+    assert StageFit(recipe=RECIPE, name="finetune")(learner, other).steps == 9
+    assert learner.objective.config.sparse == 2.0
+
+
+def first_weight(learner: Method) -> torch.Tensor:
+    return next(iter(learner.backbone.parameters())).detach().clone()
+
+
+def test_the_best_look_is_kept_and_a_finished_stage_gives_it_again(tmp_path: Path, monkeypatch) -> None:
+    """The second of three looks is the best: its weights come back, and a second call trains nothing."""
+    seen: list[torch.Tensor] = []
+    errors = iter([3.0, 1.0, 2.0])
+
+    def judged(predict, data, rules):
+        seen.append(first_weight(learner))
+        return type("E", (), {"mean": dict.fromkeys(("mae", "rmse", "imae", "irmse"), next(errors))})
+
+    monkeypatch.setattr(stages, "evaluate", judged)
+    learner, domain = method(), open_domain(DATA)
+    select, schedule = Selection(every=2), Schedule(steps=5, batch_size=1)
+    record = fit_selected(learner, domain, schedule, select, seed=0, folder=tmp_path)
+    assert (record.kept["step"], record.kept["of"]) == (4, 5)
+    assert torch.equal(first_weight(learner), seen[1])
+    assert not torch.equal(seen[1], seen[2])
+    again = method()
+    assert fit_selected(again, domain, schedule, select, seed=0, folder=tmp_path).steps == 0
+    assert torch.equal(first_weight(again), seen[1])
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("worse", ["mae", "rmse", "imae", "irmse"])
+def test_three_of_four_errors_decide_and_rounding_counts(worse: str) -> None:
+    best = {"mae": 10.0, "rmse": 20.0, "imae": 3.0, "irmse": 5.0}
+    assert stages.better({**best, worse: 1e9}, best)
+    assert stages.better({name: value + 0.004 for name, value in best.items()}, best)
+    assert not stages.better({**best, "mae": 10.01, "irmse": 5.01}, best)
