@@ -31,7 +31,7 @@ from protodepth.progress import Reporter
 from protodepth.report import bench_page as page
 from protodepth.report.results import about_run, plain
 from protodepth.storage import claims, files
-from protodepth.storage.locks import holding
+from protodepth.storage.locks import holding, sweep_folder
 from protodepth.training.runs import check_names
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
@@ -166,6 +166,7 @@ def attempt(cell: Cell, store: Store, reporter: Reporter, count: str, workers: W
     with holding(store.lock_path(cell)) as lock:
         if lock is None or store.done(cell):
             return False
+        sweep_folder(store.place(cell))
         reporter.line(f"{count} {cell.kind} {cell.title}")
         started = time.monotonic()
         result = workers[cell.kind](Job(cell, store, lock, reporter))

@@ -241,9 +241,17 @@ def _held(target: Path, path: Path) -> Iterator[Lock]:
         _mine[path] = threading.get_ident()
         try:
             sweep(path)
+            sweep_folder(target)
             yield lock
         finally:
             del _mine[path]
+
+
+def sweep_folder(folder: Path) -> None:
+    """Remove half-written files that a killed writer left in a folder; only for its present writer."""
+    for stray in folder.rglob(".*.tmp") if folder.is_dir() else ():
+        if re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", stray.name) and stray.is_file():
+            stray.unlink(missing_ok=True)
 
 
 def sweep(path: Path) -> None:

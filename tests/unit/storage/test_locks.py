@@ -182,3 +182,15 @@ def test_a_writer_whose_lock_was_taken_says_so(tmp_path):
 
     with pytest.raises(CheckpointError, match="taken by another process"):
         write()
+
+
+def test_half_written_files_of_a_killed_writer_are_swept_and_files_of_others_stay(tmp_path):
+    inside = tmp_path / "m" / "state"
+    inside.mkdir(parents=True)
+    for name in (".state.json.0123abcd.tmp", "notes.tmp", ".notes.tmp", ".a.0123abcd.tmp.txt"):
+        (inside / name).write_text("")
+    (inside / ".folder.0123abcd.tmp").mkdir()
+    with locks.writing(tmp_path / "m"):
+        pass
+    assert not (inside / ".state.json.0123abcd.tmp").exists()
+    assert len(list(inside.iterdir())) == 4
