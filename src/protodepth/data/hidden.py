@@ -35,15 +35,15 @@ class HideConfig:
     # Of a dense map: how often it is thinned to points, to which share of its pixels (drawn evenly in the logarithm),
     # and how often these are points on edges of the image.
     thinned: float = 0.65
-    thin: tuple[float, float] = (0.002, 0.15)
+    thinned_to: tuple[float, float] = (0.002, 0.15)
     edges: float = 0.3
 
     def __post_init__(self) -> None:
-        for name, most in (("points", MOST), ("side", 1.0), ("thin", 1.0)):
+        for name, most in (("points", MOST), ("side", 1.0), ("thinned_to", 1.0)):
             low, high = getattr(self, name)
             if not 0 <= low <= high <= most:
                 raise ConfigError(f"hidden {name} must be a range within 0 to {most:g}, got ({low:g}, {high:g})")
-        if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1 and self.thin[0] > 0):
+        if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1 and self.thinned_to[0] > 0):
             raise ConfigError(
                 f"hidden blocks must be a range from 0 on, and blocky a share; got {self.blocks}, {self.blocky}"
             )
@@ -54,7 +54,7 @@ def thin_out(
 ) -> Bool[np.ndarray, "h w"]:
     """The few points of a dense map that stay: drawn evenly or, where there is an image, more often on its edges."""
     places = np.flatnonzero(points)
-    share = np.exp(rng.uniform(*np.log(config.thin)))
+    share = np.exp(rng.uniform(*np.log(config.thinned_to)))
     count = min(len(places) - 1, max(5, round(share * len(places))))
     chance = None
     if image is not None and rng.random() < config.edges:

@@ -16,7 +16,7 @@ from protodepth.prototypes import PrototypeConfig
 from protodepth.training import published
 from protodepth.training.fit import Schedule
 from protodepth.training.published import NETWORKS, SEQUENCES, Choices, Fact
-from protodepth.training.recipes import BaseRecipe, Selection, SequenceRecipe, Stage
+from protodepth.training.recipes import BaseRecipe, CheckpointChoice, SequenceRecipe, StageRecipe
 
 WORKERS = 4
 # A rehearsal still has two frames a batch, crops of 64 pixels and buffers of two frames.
@@ -58,7 +58,7 @@ class PaperRecipe:
     def weight_fact(self, dataset: str) -> Fact:
         return published.weights(dataset, self.network, dataset == self.datasets[0], self.choices)
 
-    def stage(self, dataset: str) -> Stage:
+    def stage(self, dataset: str) -> StageRecipe:
         """How a dataset is learned."""
         facts = self.schedule_facts(dataset)
         values = {name: fact.value for name, fact in self.augment_facts(dataset).items()}
@@ -71,7 +71,7 @@ class PaperRecipe:
             **stepped(facts["rates"].value),
         )
         others = {name: fact.value for name, fact in published.objective(self.network, self.choices).items()}
-        return Stage(schedule=schedule, objective=ObjectiveConfig(**self.weight_fact(dataset).value, **others))
+        return StageRecipe(schedule=schedule, objective=ObjectiveConfig(**self.weight_fact(dataset).value, **others))
 
     # --- recipes --------------------------------------------------------------------------------------------------
 
@@ -82,9 +82,9 @@ class PaperRecipe:
         return PrototypeConfig(image_size=image, depth_size=depth, init=init)
 
     @property
-    def selection(self) -> Selection | None:
+    def selection(self) -> CheckpointChoice | None:
         value = published.selection(self.choices).value
-        return None if value is None else Selection(split=value[0], every=value[1])
+        return None if value is None else CheckpointChoice(split=value[0], every=value[1])
 
     def network_options(self) -> dict[str, Fact]:
         """What the network is built with beside its preset."""
@@ -188,22 +188,22 @@ def rehearsed(recipe: SequenceRecipe, factor: float) -> SequenceRecipe:
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
-Row = tuple[str, str, str, str, str]  # stage, network, setting, value, source
+ValueRow = tuple[str, str, str, str, str]  # stage, network, setting, value, source
 
 
-def rows(text: str) -> list[Row]:
+def rows(text: str) -> list[ValueRow]:
     """Every value of a recipe with its source; values that all networks share are one row."""
     sequence, _ = published.parse(text)
-    found: list[Row] = []
+    lines: list[ValueRow] = []
     for number, dataset in enumerate(SEQUENCES[sequence], 1):
         by_network = {network: list(_stage_rows(text, network, dataset)) for network in NETWORKS}
-        found += _merged(f"D{number} {dataset}", by_network)
-        found += [(f"D{number} {dataset}", "all", f"evaluation {k}", shown(f.value), f.source) for k, f in
+        lines += _merged(f"D{number} {dataset}", by_network)
+        lines += [(f"D{number} {dataset}", "all", f"evaluation {k}", shown(f.value), f.source) for k, f in
                   published.CAPS[dataset].items()]  # fmt: skip
-    found += _merged("all", {network: list(_network_rows(text, network)) for network in NETWORKS})
+    lines += _merged("all", {network: list(_network_rows(text, network)) for network in NETWORKS})
     for method, facts in published.method_values().items():
-        found += [(f"method {method}", "all", name, shown(fact.value), fact.source) for name, fact in facts.items()]
-    return found
+        lines += [(f"method {method}", "all", name, shown(fact.value), fact.source) for name, fact in facts.items()]
+    return lines
 
 
 def _stage_rows(text: str, network: str, dataset: str) -> Iterator[tuple[str, str, str]]:
@@ -236,7 +236,7 @@ def _network_rows(text: str, network: str) -> Iterator[tuple[str, str, str]]:
     yield "loader workers", str(WORKERS), "our choice"
 
 
-def _merged(stage: str, by_network: dict[str, list[tuple[str, str, str]]]) -> list[Row]:
+def _merged(stage: str, by_network: dict[str, list[tuple[str, str, str]]]) -> list[ValueRow]:
     """Networks with the same value and source share a row."""
     together: dict[tuple[str, str, str], list[str]] = {}
     order = list(dict.fromkeys(row[0] for values in by_network.values() for row in values))
@@ -244,11 +244,11 @@ def _merged(stage: str, by_network: dict[str, list[tuple[str, str, str]]]) -> li
         for row in values:
             together.setdefault(row, []).append(network)
     every = len(by_network)
-    found = [
+    lines = [
         (stage, "all" if len(names) == every else " ".join(names), setting, value, source)
         for (setting, value, source), names in together.items()
     ]
-    return sorted(found, key=lambda row: order.index(row[2]))
+    return sorted(lines, key=lambda row: order.index(row[2]))
 
 
 def shown(value: Any) -> str:
@@ -268,7 +268,7 @@ def shown(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
-HEADS: Row = ("stage", "network", "setting", "value", "source")
+HEADS: ValueRow = ("stage", "network", "setting", "value", "source")
 
 
 def as_text(text: str) -> str:

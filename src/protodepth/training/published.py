@@ -148,19 +148,19 @@ def rates(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
     """Learning rates of a stage with the epoch at whose end each one's time is over."""
     name, note = own(network)
     if first:
-        found = BASE_RATES.get((dataset, name))
-        if found is None:
-            found = BASE_RATES["nyu_v2" if dataset in INDOOR else "kitti", name]
+        fact = BASE_RATES.get((dataset, name))
+        if fact is None:
+            fact = BASE_RATES["nyu_v2" if dataset in INDOOR else "kitti", name]
             note += f"our choice: no script for {dataset} as first domain; "
     elif choices["schedule"] == "methods":
-        found, note = METHOD_RATES, note if network not in ("kbnet", "voiced", "fusionnet") else ""
+        fact, note = METHOD_RATES, note if network not in ("kbnet", "voiced", "fusionnet") else ""
     elif choices["schedule"] == "readme":
-        found = README_RATES
+        fact = README_RATES
     elif dataset in OUTDOOR:
-        found, note = README_RATES, note + "our choice: no finetuning script outdoors; "
+        fact, note = README_RATES, note + "our choice: no finetuning script outdoors; "
     else:
-        found = VOID_RATES if (dataset, name) == ("void", "kbnet") else FINETUNE_RATES[name]
-    return Fact(found.value, note + found.source)
+        fact = VOID_RATES if (dataset, name) == ("void", "kbnet") else FINETUNE_RATES[name]
+    return Fact(fact.value, note + fact.source)
 
 
 # --- loss weights -----------------------------------------------------------------------------------------------------

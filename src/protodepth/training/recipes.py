@@ -18,7 +18,7 @@ from protodepth.training.fit import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StageRecipe:
     """How one domain of a sequence is learned, where datasets differ: crop, batch, rates, epochs, weights."""
 
     schedule: Schedule
@@ -26,7 +26,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class CheckpointChoice:
     """Which checkpoint of a stage is kept: the best on ``split`` of the stage's own domain, looked at ``every`` so many
     steps and at the end."""
 
@@ -49,7 +49,7 @@ class BaseRecipe:
     pose: bool = True  # also train the backbone's pose network
     supervised: bool = False  # ScaffNet alone: learns from the exact depth of a world that is in no sequence
     seed: int = 0
-    select: Selection | None = None  # None = the last checkpoint
+    select: CheckpointChoice | None = None  # None = the last checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class SequenceRecipe:
     curve_every: int = 0
     seed: int = 0
     # Below, None is one way for all stages and is not written down: older recipe.toml files stay the same.
-    stages: dict[str, Stage] | None = None  # by the domain's name, where it differs from schedule and objective
-    select: Selection | None = None  # None = the last checkpoint of each stage
+    stages: dict[str, StageRecipe] | None = None  # by the domain's name, where it differs from schedule and objective
+    select: CheckpointChoice | None = None  # None = the last checkpoint of each stage
     scale: float | None = None  # share of the published epochs, in a rehearsal
 
     def schedule_for(self, domain: str, method: str) -> Schedule:

@@ -17,7 +17,7 @@ from protodepth.metrics import METRICS
 from protodepth.storage import files
 from protodepth.training.evaluate import evaluate
 from protodepth.training.fit import FitRecord, Log, Schedule, fit, silent
-from protodepth.training.recipes import Selection, SequenceRecipe
+from protodepth.training.recipes import CheckpointChoice, SequenceRecipe
 
 
 def resolved(config: ObjectiveConfig, network: Backbone) -> ObjectiveConfig:
@@ -41,7 +41,7 @@ class BestCheckpoint:
     All four errors of the best are replaced together, whatever the fourth says, as the published rule does.
     """
 
-    def __init__(self, method: Method, domain: Domain, select: Selection, folder: Path | None) -> None:
+    def __init__(self, method: Method, domain: Domain, select: CheckpointChoice, folder: Path | None) -> None:
         self.method, self.domain, self.select, self.folder = method, domain, select, folder
         self.best: dict[str, float] | None = None
         self.step, self.looked = 0, 0
@@ -88,7 +88,7 @@ def fit_selected(
     method: Method,
     domain: Domain,
     schedule: Schedule,
-    select: Selection | None,
+    select: CheckpointChoice | None,
     *,
     seed: int,
     log: Log = silent,

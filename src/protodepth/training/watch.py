@@ -40,7 +40,7 @@ def judging(withhold: float) -> HideConfig:
 
 def judging_turns(config: HideConfig) -> tuple[HideConfig, ...]:
     """What the cases of dense maps hide in turns: blocks, then all but a few points in three densities."""
-    return (config, *(replace(config, thinned=1.0, thin=(s, s), edges=0.0) for s in THINNED))
+    return (config, *(replace(config, thinned=1.0, thinned_to=(s, s), edges=0.0) for s in THINNED))
 
 
 @dataclass(frozen=True, slots=True)

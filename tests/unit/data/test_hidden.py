@@ -148,7 +148,7 @@ def test_what_judges_knows_the_error_of_crowded_input_better_than_points_drawn_a
 
 def test_of_a_dense_map_nearly_all_is_hidden_at_densities_that_span_their_range():
     points, rng = np.random.default_rng(0).random((60, 80)) < 0.8, np.random.default_rng(1)
-    config = HideConfig(thinned=1.0, thin=(0.005, 0.1))
+    config = HideConfig(thinned=1.0, thinned_to=(0.005, 0.1))
     shown = [(points & ~choose_hidden(points, config, rng)).sum() / points.sum() for _ in range(200)]
     assert 0.004 < min(shown) < 0.006
     assert 0.09 < max(shown) < 0.11
@@ -160,7 +160,7 @@ def test_of_a_dense_map_nearly_all_is_hidden_at_densities_that_span_their_range(
 def test_points_on_edges_lie_on_the_edges_of_the_image():
     image = np.zeros((60, 80, 3))
     image[:, 40:] = 1.0
-    config = HideConfig(thinned=1.0, thin=(0.02, 0.02), edges=1.0)
+    config = HideConfig(thinned=1.0, thinned_to=(0.02, 0.02), edges=1.0)
     shown = ~choose_hidden(np.ones((60, 80), bool), config, np.random.default_rng(0), image)
     assert (abs(np.nonzero(shown)[1] - 39.5) < 3).mean() > 0.9
     without = ~choose_hidden(np.ones((60, 80), bool), config, np.random.default_rng(0))

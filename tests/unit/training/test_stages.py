@@ -12,7 +12,7 @@ from protodepth.methods.base import Method
 from protodepth.model import ProtoDepth
 from protodepth.training import stages
 from protodepth.training.fit import Schedule
-from protodepth.training.recipes import Selection, SequenceRecipe, Stage
+from protodepth.training.recipes import CheckpointChoice, SequenceRecipe, StageRecipe
 from protodepth.training.runs import build_method
 from protodepth.training.stages import StageFit, fit_selected
 
@@ -23,7 +23,9 @@ RECIPE = SequenceRecipe(
     domains=("worlds:room", DATA),
     objective=ObjectiveConfig(learn_pose=False),
     schedule=Schedule(steps=9, batch_size=1),
-    stages={"warehouse": Stage(schedule=Schedule(epochs=2.0, batch_size=2), objective=ObjectiveConfig(sparse=0.25))},
+    stages={
+        "warehouse": StageRecipe(schedule=Schedule(epochs=2.0, batch_size=2), objective=ObjectiveConfig(sparse=0.25))
+    },
 )
 
 
@@ -56,7 +58,7 @@ def test_the_best_look_is_kept_and_a_finished_stage_gives_it_again(tmp_path: Pat
 
     monkeypatch.setattr(stages, "evaluate", judged)
     learner, domain = method(), open_domain(DATA)
-    select, schedule = Selection(every=2), Schedule(steps=5, batch_size=1)
+    select, schedule = CheckpointChoice(every=2), Schedule(steps=5, batch_size=1)
     record = fit_selected(learner, domain, schedule, select, seed=0, folder=tmp_path)
     assert (record.kept["step"], record.kept["of"]) == (4, 5)
     assert torch.equal(first_weight(learner), seen[1])
