@@ -165,12 +165,12 @@ def scaled(schedule: Schedule, factor: float) -> Schedule:
         return schedule
     side = math.sqrt(min(1.0, factor))
     sizes = schedule.augment.crop
-    crop = tuple(min(s, max(SMALLEST_SIDE, round(s * side))) for s in sizes) if sizes else None
+    height, width = (min(s, max(SMALLEST_SIDE, round(s * side))) for s in sizes or (0, 0))
     return replace(
         schedule,
         epochs=schedule.epochs * factor,
         batch_size=min(schedule.batch_size, max(FEWEST_FRAMES, round(schedule.batch_size * factor))),
-        augment=replace(schedule.augment, crop=crop),
+        augment=replace(schedule.augment, crop=(height, width) if sizes else None),
         workers=0,
     )
 

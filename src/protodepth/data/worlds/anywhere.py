@@ -262,7 +262,8 @@ def as_found(depth: Array, rng: Rng) -> Array:
     Surfaces are uneven, edges run a little beside those of the picture and are smeared over a pixel or two, and beside
     a near thing there is a strip without any depth.
     """
-    out, size = depth.astype(np.float32), depth.shape
+    out: Array = depth.astype(np.float32)
+    size = depth.shape
     if rng.random() < 0.35:  # edges that do not quite follow the picture's
         reach, cell = rng.uniform(0.5, 3.0), rng.uniform(4, 30)
         places = np.indices(size, np.float32) + reach * np.stack([smooth_noise(rng, size, cell) for _ in range(2)])
