@@ -17,6 +17,7 @@ from protodepth.storage import files
 TITLE = "The paper's experiments"
 STYLE = """
 .scores.bench { min-width: 0; width: auto; }
+.scroll + h3, .note + h3 { margin-top: 1.8rem; }
 .scores.bench td, .scores.bench tbody th { vertical-align: top; }
 .scores.bench tbody td:nth-of-type(4n+1), .scores.bench thead tr:last-child th:nth-child(4n+2) { border-left: 0; }
 .scores.bench tr.start { border-top: 2px solid var(--line); }
