@@ -3,6 +3,7 @@ A message says what was given, what was expected, what to do.
 """
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class ProtoDepthError(Exception):
@@ -13,8 +14,10 @@ class UnknownNameError(ProtoDepthError):
     """A name that no registry or model knows; the message lists the choices."""
 
     def __init__(self, kind: str, name: object, choices: Iterable[object] = ()) -> None:
-        known = ", ".join(str(c) for c in choices) or "(none)"
-        super().__init__(f"unknown {kind} {name!r}; choose one of: {known}")
+        names = [str(c) for c in choices]
+        close = get_close_matches(str(name), names, 1)
+        meant = f" did you mean {close[0]}?" if close else ""
+        super().__init__(f"unknown {kind} {name!r};{meant} choose one of: {', '.join(names) or '(none)'}")
 
 
 class DomainError(ProtoDepthError):

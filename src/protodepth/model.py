@@ -64,7 +64,7 @@ class ProtoDepth(nn.Module):
         """A domain that was made elsewhere: in a file, or by ``new_domain``."""
         check_name(name)
         if name in self.domains:
-            raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
+            raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
         self._domains = nn.ModuleDict({**self._domains, f"d_{name}": domain.to(self._device())})
         self._freeze_inactive()
 

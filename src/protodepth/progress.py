@@ -1,6 +1,7 @@
 """What a long command shows: a bar with the time left on a terminal, plain lines elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,36 @@ def _plain_lines() -> Progress:
             print(f"{what}: {done}/{total}", file=sys.stderr, flush=True)
 
     return show
+
+
+@contextmanager
+def working(what: str, *, after: float = 2.0, every: float = 10.0) -> Iterator[None]:
+    """For a step whose length nobody knows: a spinner on a terminal; elsewhere a line on stderr once it has taken
+    ``after`` seconds, another every ``every`` seconds, and one at its end.  A short step says nothing there.
+    """
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(what):
+            yield
+        return
+    started, ended = time.monotonic(), threading.Event()
+
+    def speak() -> None:
+        pause = after
+        while not ended.wait(pause):
+            print(f"{what}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+            pause = every
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if time.monotonic() - started >= after:
+        print(f"{what}: done in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
 class Reporter:

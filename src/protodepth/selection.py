@@ -279,7 +279,7 @@ def _far(names: tuple[str, ...], distances: SampleDistances) -> str:
     table = ", ".join(f"{n} {d:.1f}" for n, d in zip(names, distances.distance[row].tolist(), strict=True))
     return (
         f"{int(unknown.sum())} of {len(unknown)} frames are unlike every known domain (distances {table}): "
-        "adapt to this place, or use unknown='base' or 'nearest'"
+        "adapt to this place (protodepth adapt), or let unknown frames be base or nearest (--unknown base)"
     )
 
 

@@ -53,13 +53,14 @@ SIBLINGS = {
     "backbones": {"base", "layers", "posenet"},
     "methods": {"base", "finetune", "statistics"},
     "data.datasets": {"ros_frames"},
-    "cli": {"options"},
+    "cli": {"options", "help"},
 }
 # A thing that is another one and a little more.
 PARENTS = {
     ("methods.ancl", "methods.ewc"),
     ("methods.cmp", "methods.replay"),
     ("backbones.fusionnet", "backbones.scaffnet"),
+    ("cli.completion", "cli.main"),
 }
 HEAVY = {
     "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript",

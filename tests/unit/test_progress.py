@@ -1,8 +1,11 @@
 """Bars, plain lines and counts of steps."""
 
+import threading
+import time
+
 import pytest
 
-from protodepth.progress import Reporter, StepCount
+from protodepth.progress import Reporter, StepCount, working
 
 
 def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_on_stderr(
@@ -50,3 +53,21 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with reporter.bar("x", 2) as advance:
         advance(2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_step_speaks_and_a_short_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with working("thinking", after=0.05, every=0.05):
+        time.sleep(0.2)
+    err = capsys.readouterr().err
+    assert err.startswith("thinking: 0 s\n")
+    assert err.endswith("thinking: done in 0 s\n")
+    with working("blinking", after=30):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_a_step_that_fails_ends_its_progress() -> None:
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError), working("failing", after=0.01):
+        raise ZeroDivisionError
+    assert threading.active_count() == before

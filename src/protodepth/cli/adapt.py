@@ -36,7 +36,7 @@ class Adapt:
     minutes: float = 5.0
     """How long it may take: steps and crops follow from it and from the recording."""
     steps: int | None = None
-    """Training steps instead of --minutes."""
+    """Training steps (default: as many as --minutes allow)."""
     objective: Literal["hidden", "paper"] = "hidden"
     """What teaches: points hidden from the network with a photometric term that does not believe bad poses,
     or the paper's (Eq. 1).
@@ -50,8 +50,8 @@ class Adapt:
     poses.txt as it is (given), or, with
     --objective paper, the model's pose network."""
     depth_unit: str | None = None
-    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, metres, or how many steps make a metre, e.g.
-    4000.
+    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, m, or how many steps make a metre (default:
+    what recording.toml says, or guessed where the values leave no doubt).
     """
     sample: str | None = None
     """For a recording with dense depth/: how points are taken from it, for example harris:1500 (default:

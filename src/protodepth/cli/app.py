@@ -15,7 +15,7 @@ class App:
     model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     port: int | None = None
-    """Port; not given = the first free one from 7860 on."""
+    """Port of the page (default: the first free one from 7860 on)."""
     open: bool = False
     """Open the page in the browser."""
 

@@ -32,31 +32,33 @@ class Bench:
     seeds: tuple[str, ...] = ("0",)
     """Seeds, as 0 1 2 or 0,1,2."""
     sequence: tuple[str, ...] = ()
-    """For experiments that can run on several: indoor, outdoor, mixed."""
+    """indoor, outdoor, mixed, for experiments that can run on several (default: those of the paper)."""
     steps: int | None = None
     """Training steps on each new domain (default: the recipe's)."""
     base_steps: int | None = None
-    """Training steps of base networks; given, bundled ones are not used."""
+    """Training steps of base networks, which are then trained here (default: the recipe's, or bundled networks)."""
     data: tuple[str, ...] = ()
     """D1 D2 D3 as data arguments (nyu_v2:/path scannet:/path void:/path, or D1=...);
-    a fourth is the unseen one of zero-shot.
+    a fourth is the unseen one of zero-shot (default: the built-in worlds).
     """
     size: str | None = None
-    """Size of the worlds, as 64x96."""
+    """Size of the worlds, as 64x96 (default: the recipe's)."""
     frames: int | None = None
-    """Training frames of each world; val and test shrink with it."""
+    """Training frames of each world; val and test shrink with it (default: the recipe's)."""
     preset: str = "small"
     """Preset of kbnet, voiced, fusionnet and uformer."""
     base: tuple[str, ...] = ()
-    """Models to start from, as kbnet=FOLDER."""
+    """Models to start from, as kbnet=FOLDER (default: bundled ones, or trained here)."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """key=value for the sequences' recipe, for example --set schedule.batch_size=8; repeatable."""
+    """Change the sequences' recipe, for example --set schedule.batch_size=8; may be repeated
+    (default: the recipe as it is)."""
     set_base: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """The same for the recipes of base networks."""
+    """The same for the recipes of base networks (default: as they are)."""
     tuned: Path | None = None
-    """Hyper-parameters that 'protodepth tune' wrote."""
+    """Hyper-parameters that 'protodepth tune' wrote (default: the recipe's)."""
     predictions: Path | None = None
-    """foundation: folder with an outside model's maps, <frame>.npy or 16-bit <frame>.png."""
+    """foundation: folder with an outside model's maps, <frame>.npy or 16-bit <frame>.png
+    (default: the experiment is left out)."""
     outside: str = "outside model"
     """foundation: the outside model's name."""
     kind: Literal["depth", "disparity"] = "depth"
@@ -64,7 +66,7 @@ class Bench:
     scale: Literal["sparse", "truth"] = "sparse"
     """foundation: median scaling at the sparse points or at ground truth."""
     images: Path | None = None
-    """foundation: write the test images there, for the outside model, and stop."""
+    """foundation: only write the test images there, for the outside model (default: measure)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
     dry_run: bool = False
@@ -121,6 +123,16 @@ class Bench:
             base_changes=self.set_base,
             tuned=read_tuned(self.tuned),
         )
+
+
+@dataclass(frozen=True)
+class BenchList:
+    """Print the experiments that bench runs: where they stand in the paper, their networks, and what they compare."""
+
+    def run(self) -> None:
+        from protodepth.experiments.catalogue import listing
+
+        print(listing())
 
 
 @dataclass(frozen=True)

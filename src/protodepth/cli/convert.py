@@ -20,27 +20,30 @@ class Convert:
     preset: str = "void"
     """void (indoors) or kitti (outdoors); the file is checked against it."""
     pose: Path | None = None
-    """The pose network's checkpoint."""
+    """Also read the pose network, from its checkpoint."""
     rotation: Literal["axis", "euler", "exponential"] | None = None
-    """How the pose network writes rotations; not given = as usual for the network (upstream VOICED: exponential)."""
+    """How the pose network writes rotations; for upstream VOICED exponential
+    (default: as usual for the network)."""
     depth_range: tuple[float, float] | None = None
-    """Nearest and farthest depth in metres that the network was trained with; not given = the preset's."""
+    """Nearest and farthest depth in metres that the network was trained with (default: the preset's)."""
     prototypes: Path | None = None
-    """An official prototype file; its domains are added."""
+    """Also add the domains of an official prototype file."""
 
     def run(self) -> None:
         from protodepth.cli.options import check_empty
+        from protodepth.progress import working
         from protodepth.storage.official.convert import convert_with_report
 
         check_empty(self.out)
-        converted = convert_with_report(
-            self.network,
-            self.checkpoint,
-            preset=self.preset,
-            pose=self.pose,
-            rotation=self.rotation,
-            depth_range=self.depth_range,
-        )
+        with working(f"converting {self.checkpoint}"):
+            converted = convert_with_report(
+                self.network,
+                self.checkpoint,
+                preset=self.preset,
+                pose=self.pose,
+                rotation=self.rotation,
+                depth_range=self.depth_range,
+            )
         model = converted.model
         for report in converted.reports:
             print(report)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from protodepth.errors import DataError
-from protodepth.progress import progress_bar
+from protodepth.progress import progress_bar, working
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class DataCheck:
     fix: bool = False
     """Write what is safe (unit, pose convention, frames to exclude) into recording.toml."""
     depth_unit: str | None = None
-    """Check the recording as if its depth were in this unit:
-    kitti, mm, cm, tum, metres, or how many steps make a metre.
+    """Unit of the recording's depth: kitti, mm, cm, tum, m, or how many steps make a metre (default: what
+    recording.toml says, or guessed where the values leave no doubt).
     """
 
     def run(self) -> None:
@@ -51,7 +51,7 @@ class DataPrepare:
     out: tyro.conf.Positional[Path]
     """The folder to write; call again to go on where it stopped."""
     set: tuple[str, ...] = ()
-    """Options of the dataset as key=value, e.g. --set density=500 val_share=0.1."""
+    """Options of the dataset, for example --set density=500 val_share=0.1 (default: its own)."""
     workers: int = 2
     """Processes that make depth maps."""
 
@@ -91,16 +91,20 @@ class DataPreview:
     split: Literal["train", "val", "test"] = "train"
     """Which part."""
     depth_unit: str | None = None
-    """Unit of a recording's depth maps: kitti, mm, cm, tum, metres, or how many steps make a metre."""
+    """Unit of a recording's depth: kitti, mm, cm, tum, m, or how many steps make a metre (default: what
+    recording.toml says, or guessed where the values leave no doubt).
+    """
     sample: str | None = None
-    """Sampler for dense depth, e.g. harris:1500."""
+    """How points are taken from dense depth, for example harris:1500 (default: the map with holes)."""
 
     def run(self) -> None:
         from protodepth.data.preview import preview
 
         given = {"depth_unit": self.depth_unit, "sampler": self.sample}
         options = {k: v for k, v in given.items() if v is not None}
-        print(f"wrote {preview(self.path, self.out, rows=self.rows, split=self.split, **options)}")
+        with working(f"drawing {self.rows} frames of {self.path}"):
+            written = preview(self.path, self.out, rows=self.rows, split=self.split, **options)
+        print(f"wrote {written}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class Example:
     world: str = "street_dusk"
     """Name of the world."""
     frames: int = 40
-    """Number of frames."""
+    """How many frames."""
     size: str = "96x144"
     """HEIGHTxWIDTH of the frames."""
     seed: int = 0
@@ -122,5 +126,6 @@ class Example:
         from protodepth.cli.options import parse_size
         from protodepth.data.example import write_example
 
-        count = write_example(self.out, self.world, frames=self.frames, size=parse_size(self.size), seed=self.seed)
+        with working(f"drawing {self.frames} frames of {self.world}"):
+            count = write_example(self.out, self.world, frames=self.frames, size=parse_size(self.size), seed=self.seed)
         print(f"wrote {count} frames of {self.world} to {self.out}")

@@ -50,7 +50,7 @@ class ShowDomain:
     """Everything that is stored about one domain."""
 
     name: str
-    """The domain."""
+    """Name of the domain."""
     model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
 
@@ -81,12 +81,15 @@ class DescribeBase:
     def run(self) -> None:
         from protodepth.cli.options import load_model
         from protodepth.data.arguments import open_domain
+        from protodepth.progress import working
         from protodepth.training.domains import describe_base
 
         with _changing(self.model, self.out) as folder:
             model = load_model(self.model)
-            data = open_domain(self.data)
-            name = describe_base(model, data, self.name, source=self.data)
+            with working(f"opening {self.data}"):
+                data = open_domain(self.data)
+            with working(f"describing {self.name or data.name} from {len(data.train)} frames"):
+                name = describe_base(model, data, self.name, source=self.data)
             _save(model, self.model, folder)
         print(f"described {name} from {len(data.train)} frames")
 
@@ -96,7 +99,7 @@ class ExportDomain:
     """One domain as a folder that can be mailed: it fits the base it was learned on and no other."""
 
     name: str
-    """The domain."""
+    """Name of the domain."""
     out: Path
     """The folder to write."""
     model: str = DEFAULT_MODEL
@@ -121,7 +124,7 @@ class ImportDomain:
     model: str
     """A model folder."""
     name: str | None = None
-    """Another name for it."""
+    """Its name in this model (default: the one it was exported with)."""
     out: Path | None = None
     """Another folder for the changed model (default: the model's own)."""
 
@@ -140,7 +143,7 @@ class RenameDomain:
     """Give a domain another name."""
 
     name: str
-    """The domain."""
+    """Name of the domain."""
     to: str
     """Its new name."""
     model: str
@@ -163,7 +166,7 @@ class RemoveDomain:
     """Delete a domain from a model."""
 
     name: str
-    """The domain."""
+    """Name of the domain."""
     model: str
     """A model folder."""
     out: Path | None = None

@@ -8,7 +8,9 @@ from protodepth.cli.options import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from protodepth.data.frame import Domain
+    from protodepth.model import ProtoDepth
     from protodepth.training.evaluate import Evaluation
+    from protodepth.types import Batch, BatchPrediction
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,13 @@ class Evaluate:
     model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
     domain: str | None = None
-    """Prototype set to use ("base" = the un-adapted network)."""
+    """The domain to use; base is the un-adapted network (default: chosen for each frame, as predict does)."""
     agnostic: bool = False
-    """Choose the set for each image by descriptor."""
+    """Choose for each frame; that is the default, and said aloud it refuses --domain."""
     split: str = "test"
-    """train, val or test."""
+    """Which part of the data."""
     out: Path | None = None
-    """JSON file for the errors of every image."""
+    """Also write the errors of every frame into this JSON file."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 
@@ -39,7 +41,8 @@ class Evaluate:
         from protodepth.data.arguments import open_domain
         from protodepth.data.frame import SPLITS
         from protodepth.errors import ConfigError, UnknownNameError
-        from protodepth.training.evaluate import beside_interpolation, evaluate
+        from protodepth.progress import working
+        from protodepth.training.evaluate import beside_interpolation
 
         if self.split not in SPLITS:
             raise UnknownNameError("split", self.split, SPLITS)
@@ -47,15 +50,15 @@ class Evaluate:
             raise ConfigError("--agnostic and --domain contradict each other: give one")
         with distributed.together(self.device) as device:
             model = load_model(self.model, str(device))
-            data = self.labelled(open_domain(self.data))
-            use = None if self.agnostic else self.domain or (data.name if data.name in model.domains else "base")
-            if use not in (None, "base"):
-                model.domain(str(use))
-            result = evaluate(lambda b: model.predict_batch(b, use), data.split(self.split), data.rules)
+            with working(f"opening {self.data}"):
+                data = self.labelled(open_domain(self.data))
+            if self.domain not in (None, "base"):
+                model.domain(str(self.domain))
+            result = self.measure(model, data)
             recorded = data.identity.get("dataset") == "recording"
             table = beside_interpolation(result, data.split(self.split), data.rules) if recorded else {}
             if distributed.leads():
-                self.show(data, use, result)
+                self.show(data, result)
                 self.show_interpolation(table)
 
     def labelled(self, data: "Domain") -> "Domain":
@@ -78,14 +81,32 @@ class Evaluate:
         for name, errors in table.items():
             print(f"  {name:<14}{errors['mae']:>10.2f}{errors['rmse']:>10.2f}")
 
-    def show(self, data: "Domain", use: str | None, result: "Evaluation") -> None:
+    def measure(self, model: "ProtoDepth", data: "Domain") -> "Evaluation":
+        """Errors of every frame, with a bar."""
+        from protodepth import distributed
+        from protodepth.progress import Reporter
+        from protodepth.training.evaluate import evaluate
+
+        frames, done = data.split(self.split), 0
+        with Reporter(quiet=not distributed.leads()).bar("evaluating", len(frames)) as advance:
+
+            def predict(batch: "Batch") -> "BatchPrediction":
+                nonlocal done
+                out = model.predict_batch(batch, self.domain)
+                done += len(batch)
+                advance(done)
+                return out
+
+            return evaluate(predict, frames, data.rules)
+
+    def show(self, data: "Domain", result: "Evaluation") -> None:
         """Print the errors, and write those of every image."""
         from protodepth.metrics import METRICS, UNITS
         from protodepth.storage.files import write_json
 
         print(
             f"{data.name} {self.split}: {len(result.images)} frames, "
-            f"{'chosen by descriptor' if use is None else f'domain {use}'}"
+            f"{'domain chosen for each' if self.domain is None else f'domain {self.domain}'}"
         )
         if result.bad_frames:
             print(
@@ -94,7 +115,7 @@ class Evaluate:
             )
         for name in METRICS:
             print(f"  {name:<6}{result.mean[name]:>10.2f} {UNITS[name]}")
-        if use is None:
+        if self.domain is None:
             for name in dict.fromkeys(result.chosen):
                 print(f"  chosen {name}: {result.chosen.count(name)}")
         if self.out is not None:

@@ -19,18 +19,20 @@ class Export:
     model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     format: Literal["onnx", "openvino"] | None = None
-    """Not given = as the file's name says."""
+    """Format of the graph (default: as the file's name says)."""
     size: str = "480x640"
     """HEIGHTxWIDTH; the graph takes other sizes too unless the command says that it does not."""
     domain: str | None = None
-    """Fold this domain in; "base" = the un-adapted network."""
+    """Fold this domain in; base is the un-adapted network (default: all domains, chosen for each image)."""
 
     def run(self) -> None:
         from protodepth.cli.options import load_model, parse_size
         from protodepth.inference.engines.export import export
+        from protodepth.progress import working
 
-        size = parse_size(self.size)
-        done = export(load_model(self.model), self.out, format=self.format, size=size, domain=self.domain)
+        size, model = parse_size(self.size), load_model(self.model)
+        with working(f"exporting {self.model} at {self.size} and comparing with PyTorch"):
+            done = export(model, self.out, format=self.format, size=size, domain=self.domain)
         if done.note:
             print(done.note)
         print(done)

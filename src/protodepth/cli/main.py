@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
+from protodepth.cli import help as helptext
+
 # command -> (module, class, one line of help)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("protodepth.cli.demo", "Demo", "the whole story on built-in worlds, no download"),
@@ -27,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "recipe show": ("protodepth.cli.recipe", "ShowRecipe", "every value of a recipe and where it is from"),
     "evaluate": ("protodepth.cli.evaluate", "Evaluate", "errors of a model on data with ground truth"),
     "bench": ("protodepth.cli.bench", "Bench", "the paper's tables and figures by name"),
+    "bench list": ("protodepth.cli.bench", "BenchList", "what bench can run"),
     "bench real": ("protodepth.cli.bench", "BenchReal", "your recordings: interpolation, a base, after adapting"),
     "tune": ("protodepth.cli.tune", "Tune", "choose hyper-parameters on val frames, equal trials for each method"),
     "report": ("protodepth.cli.report", "MakeReport", "one page from the results of runs"),
@@ -39,28 +42,40 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "speed": ("protodepth.cli.speed", "MeasureSpeed", "latency, memory, share of the machine's peak"),
     "app": ("protodepth.cli.app", "App", "a local page to look at depth and point clouds"),
     "doctor": ("protodepth.cli.doctor", "Doctor", "versions, device, threads, disk"),
+    "completion": ("protodepth.cli.completion", "Completion", "a script with which the shell completes commands"),
 }
+HELP = ("-h", "--help")
 
 
-def help_text() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, (_, _, text) in COMMANDS.items()]
+def help_text(group: str = "") -> str:
+    """All commands, or those of a group such as ``domains``."""
+    chosen = {name: text for name, (_, _, text) in COMMANDS.items() if not group or name.startswith(f"{group} ")}
+    width = max(map(len, chosen))
+    lines = [f"  {name:<{width}}  {text}" for name, text in chosen.items()]
+    command = f"{group} COMMAND" if group else "COMMAND"
     return "\n".join(
         [
-            "usage: protodepth COMMAND ...        (protodepth COMMAND --help for its options)",
-            "",
-            "Unsupervised continual depth completion with prototypes.",
+            f"usage: protodepth {command} ...        (protodepth {command} --help for its options)",
+            *(["", "Unsupervised continual depth completion with prototypes."] if not group else []),
             "",
             *lines,
             "",
+            helptext.DOCUMENTS,
             "exit codes: 0 done, 2 bad input, 1 internal error, 130 interrupted, 143 ended by SIGTERM",
         ]
     )
 
 
+def groups() -> set[str]:
+    """First words that are no command by themselves."""
+    return {name.split()[0] for name in COMMANDS if " " in name} - set(COMMANDS)
+
+
 def run(argv: list[str]) -> int:
     """Run one command line; returns the exit code."""
-    if not argv or argv[0] in ("-h", "--help", "help"):
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
+    if not argv or argv[0] in HELP:
         print(help_text())
         return 0
     if argv[0] in ("-V", "--version"):
@@ -68,12 +83,11 @@ def run(argv: list[str]) -> int:
 
         print(f"protodepth {__version__}")
         return 0
+    if argv[0] in groups() and argv[1:2] and argv[1] in HELP:
+        print(help_text(argv[0]))
+        return 0
     name, rest = split(argv)
-    if name is None:
-        words = " ".join(argv[:2]) if argv[0] in {n.split()[0] for n in COMMANDS if " " in n} else argv[0]
-        print(f"protodepth: unknown command {words!r}; choose one of: {', '.join(COMMANDS)}", file=sys.stderr)
-        return 2
-    return execute(name, rest)
+    return fail(unknown_command(argv), 2) if name is None else execute(name, rest)
 
 
 def split(argv: list[str]) -> tuple[str | None, list[str]]:
@@ -83,14 +97,35 @@ def split(argv: list[str]) -> tuple[str | None, list[str]]:
     return (argv[0], argv[1:]) if argv[0] in COMMANDS else (None, argv)
 
 
-def execute(name: str, arguments: list[str]) -> int:
-    import tyro
+def unknown_command(argv: list[str]) -> str:
+    """What was meant, as far as that can be told."""
+    inside = argv[0] in groups()
+    known = [name for name in COMMANDS if not inside or name.startswith(f"{argv[0]} ")]
+    if inside and len(argv) == 1:
+        return f"unknown command {argv[0]!r}: it needs a second word, one of: {', '.join(known)}"
+    word = " ".join(argv[: 1 + inside])
+    if inside:  # the first word is right: it would make any two alike
+        close = helptext.similar(argv[1], [name.split()[1] for name in known]).replace("mean ", f"mean {argv[0]} ")
+    else:
+        close = helptext.similar(word, [*COMMANDS, *groups()])
+    return f"unknown command {word!r}:{close} choose one of: {', '.join(known)} (protodepth --help explains them)"
 
+
+def execute(name: str, arguments: list[str]) -> int:
     from protodepth.errors import ProtoDepthError
 
-    module, kind, _ = COMMANDS[name]
+    module, class_name, _ = COMMANDS[name]
+    kind = getattr(import_module(module), class_name)
+    if any(word in HELP for word in arguments):
+        print(helptext.command_help(name, kind, below(name)))
+        return 0
+    fault = helptext.fault(name, kind, arguments)
+    if fault:
+        return fail(fault, 2)
+    import tyro
+
     try:
-        command = tyro.cli(getattr(import_module(module), kind), prog=f"protodepth {name}", args=arguments)
+        command = tyro.cli(kind, prog=f"protodepth {name}", args=arguments)
     except SystemExit as stop:  # tyro has printed what was wrong
         return stop.code if isinstance(stop.code, int) else 2
     try:
@@ -132,6 +167,11 @@ def ending_by_signal() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def below(name: str) -> list[tuple[str, str]]:
+    """Commands of two words that begin with this one."""
+    return [(other, text) for other, (_, _, text) in COMMANDS.items() if other.startswith(f"{name} ")]
 
 
 def fail(message: str, code: int) -> int:

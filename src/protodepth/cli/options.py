@@ -12,11 +12,14 @@ DEFAULT_MODEL = "any-sensor"
 
 def load_model(source: str, device: str | None = "cpu") -> "ProtoDepth":
     """A model folder, a bundled name, or a run folder with a model inside; None = on a GPU if there is one."""
-    from protodepth import distributed
-    from protodepth.model import ProtoDepth
+    from protodepth.progress import working
 
-    place = distributed.device(device)
-    return ProtoDepth.from_pretrained(model_folder(source)).to(place)
+    with working(f"loading {source}"):
+        from protodepth import distributed
+        from protodepth.model import ProtoDepth
+
+        place = distributed.device(device)
+        return ProtoDepth.from_pretrained(model_folder(source)).to(place)
 
 
 def model_folder(source: str) -> Path:

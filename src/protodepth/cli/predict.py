@@ -28,32 +28,33 @@ class Predict:
     out: Path
     """Folder for the results."""
     image: Path | None = None
-    """A picture (PNG, JPEG, ...), a folder of pictures, or a video."""
+    """A picture (PNG, JPEG, ...), a folder of pictures, or a video (default: --data is given instead)."""
     sparse: Path | None = None
-    """Sparse depth of the same size: 16-bit PNG or .npy, 0 = no point; or a folder of them, named like the pictures
-    (for a video: by the number of the frame, counted from 0)."""
+    """Its sparse depth, of the same size: 16-bit PNG or .npy, 0 where there is no point; or a folder of them, named
+    like the pictures, for a video by the number of the frame, counted from 0 (default: --data is given instead)."""
     intrinsics: str | None = None
-    """fx,fy,cx,cy in pixels, a file (3x3 text, JSON, camera_info YAML), or a folder with a file for each frame."""
+    """fx,fy,cx,cy in pixels, a file (3x3 text, JSON, camera_info YAML), or a folder with a file for each
+    frame (default: --data is given instead)."""
     data: str | None = None
-    """Instead of the three above: a recording's folder, or a data argument such as worlds:street."""
+    """A recording's folder or a data argument such as worlds:street (default: the three above are given instead)."""
     split: Literal["train", "val", "test"] = "test"
-    """For --data that is no recording: which part."""
+    """Which part of --data, where it is no recording."""
     model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     domain: str | None = None
-    """Domain to use; "base" = the un-adapted network; not given = chosen for each frame."""
+    """The domain to use; base is the un-adapted network (default: chosen for each frame)."""
     selection: Literal["descriptor", "gaussian"] = "descriptor"
-    """How it is chosen: largest cosine to a descriptor (the paper's rule), or smallest Mahalanobis distance."""
+    """How a domain is chosen: largest cosine to a descriptor (the paper's rule), or smallest Mahalanobis distance."""
     unknown: Literal["nearest", "base", "error"] = "nearest"
     """For a frame unlike every known domain: the chosen domain all the same, the un-adapted network, or stop."""
     depth_unit: str | None = None
-    """Unit of the sparse PNGs: kitti (value/256), mm, cm, metres;
-    not given = guessed where the values leave no doubt.
+    """Unit of the sparse PNGs: kitti (value/256), mm, cm, tum, m, or how many steps make a metre (default: guessed
+    where the values leave no doubt).
     """
     format: Literal["kitti", "mm", "npy"] = "kitti"
     """Depth files: 16-bit PNG with metres x 256, 16-bit PNG with millimetres, or .npy with metres."""
     write: tuple[Literal["depth", "color", "cloud"], ...] = ("depth", "color", "cloud")
-    """What to write for each frame."""
+    """What to write for each frame: the map, its picture in colours, a point cloud."""
     batch_size: int = 4
     """Frames of one size that are completed together."""
     engine: Literal["torch", "onnx", "openvino"] = "torch"

@@ -17,9 +17,11 @@ class MakeReport:
 
     def run(self) -> None:
         from protodepth.errors import DataError
+        from protodepth.progress import working
         from protodepth.report.run import report_from_runs
 
         if not self.runs:
             raise DataError("give at least one run folder: protodepth report RUN... --out report.html")
-        report_from_runs(list(self.runs), self.out)
+        with working(f"writing {self.out}"):
+            report_from_runs(list(self.runs), self.out)
         print(f"wrote {self.out}")

@@ -19,17 +19,17 @@ class MeasureSpeed:
     size: str = "480x640"
     """HEIGHTxWIDTH of the frame."""
     engine: tuple[Literal["onnx", "openvino"], ...] = ()
-    """Exported graphs to compare with; made on first use."""
+    """Exported graphs to compare with, made on first use (default: PyTorch alone)."""
     domain: str | None = None
-    """Domain of the adapted row; not given = the last one."""
+    """Domain of the adapted row (default: the last one)."""
     runs: int = 20
     """Frames that are timed."""
     warmup: int = 3
     """Frames before the clock starts."""
     threads: int | None = None
-    """Threads of PyTorch and of the engines; not given = PyTorch's choice."""
+    """Threads of PyTorch and of the engines (default: PyTorch's choice)."""
     json: Path | None = None
-    """File for the numbers."""
+    """Also write the numbers into this file."""
 
     def run(self) -> None:
         import torch
@@ -37,6 +37,7 @@ class MeasureSpeed:
         from protodepth.cli.options import load_model, parse_size
         from protodepth.errors import ConfigError
         from protodepth.inference.speed import measure_speed
+        from protodepth.progress import working
         from protodepth.storage.files import write_json
 
         if self.threads is not None:
@@ -45,9 +46,10 @@ class MeasureSpeed:
             torch.set_num_threads(self.threads)
         size = parse_size(self.size)
         model = load_model(self.model)
-        result = measure_speed(
-            model, size=size, engines=self.engine, domain=self.domain, runs=self.runs, warmup=self.warmup
-        )
+        with working(f"timing {self.runs} frames of {self.size}"):
+            result = measure_speed(
+                model, size=size, engines=self.engine, domain=self.domain, runs=self.runs, warmup=self.warmup
+            )
         print("\n".join(result.lines()))
         if self.json is not None:
             write_json(self.json, result.to_json())

@@ -22,15 +22,15 @@ class Train:
     method: str = "protodepth"
     """For sequences: the continual-learning method."""
     backbone: str | None = None
-    """For base networks: another network than the recipe's."""
+    """For base networks: the network (default: the recipe's)."""
     preset: str | None = None
-    """Preset of that network."""
+    """Preset of that network (default: the recipe's)."""
     data: str | None = None
-    """For base networks: other data than the recipe's."""
+    """For base networks: a data argument or the folder of a recording (default: the recipe's)."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """key=value, for example --set schedule.steps=100; repeatable."""
+    """Change the recipe, for example --set schedule.steps=100; may be repeated (default: the recipe as it is)."""
     seed: int | None = None
-    """Seed of the run."""
+    """Seed of the run (default: the recipe's)."""
     resume: bool = False
     """Go on with an interrupted run in --out."""
     device: str | None = None

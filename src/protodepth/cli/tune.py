@@ -12,7 +12,7 @@ class Tune:
     """
 
     sequence: tuple[str, ...]
-    """indoor, outdoor, mixed."""
+    """Which worlds: indoor, outdoor, mixed."""
     out: Path = Path("tuning")
     """Folder for the trials."""
     backbone: tuple[str, ...] = ("lite",)
@@ -26,23 +26,24 @@ class Tune:
     2 leaves the third untouched, 3 sees confusion among all of them.
     """
     data: tuple[str, ...] = ()
-    """D1 D2 D3 as data arguments instead of the worlds, as for bench."""
+    """D1 D2 D3 as data arguments, as for bench (default: the built-in worlds)."""
     tuned: Path | None = None
-    """A tuned file whose values the trials start from, as one chosen with another network."""
+    """A tuned file whose values the trials start from, as one chosen with another network
+    (default: the recipe's)."""
     seed: int = 0
     """Seed of the trials."""
     steps: int | None = None
     """Training steps on each new domain (default: the recipe's)."""
     base_steps: int | None = None
-    """Training steps of base networks; given, bundled ones are not used."""
+    """Training steps of base networks, which are then trained here (default: the recipe's, or bundled networks)."""
     size: str | None = None
-    """Size of the worlds, as 64x96."""
+    """Size of the worlds, as 64x96 (default: the recipe's)."""
     frames: int | None = None
-    """Training frames of each world."""
+    """Training frames of each world (default: the recipe's)."""
     preset: str = "small"
     """Preset of kbnet, voiced, fusionnet and uformer."""
     base: tuple[str, ...] = ()
-    """Models to start from, as kbnet=FOLDER."""
+    """Models to start from, as kbnet=FOLDER (default: bundled ones, or trained here)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 

@@ -101,7 +101,7 @@ class Calibration:
             raise DataError(f"there are no intrinsics for frame {name!r}")
         fault = cameras.intrinsics_fault(K, size)
         if fault:
-            raise DataError(f"intrinsics: {fault}  (model.predict in Python takes them as they are)")
+            raise DataError(f"intrinsics: {fault}")
         return K
 
 

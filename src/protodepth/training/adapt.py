@@ -147,7 +147,7 @@ class RecordingMethod(ProtoDepthMethod):
 def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, options: Mapping[str, Any]) -> Domain:
     """The data as a domain of the given name, after every check that can be made before learning."""
     if name in model.domains:
-        raise DomainError(f"domain {name!r} exists: delete_domain({name!r}) first, or choose another name")
+        raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
     if not isinstance(data, Domain):
         hint = {"depth_range": model.backbone.depth_range} if parse_argument(str(data))[0] == "recording" else {}
         data = open_domain(str(data), **hint, **options)

@@ -100,7 +100,8 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
     assert main.run(argv) == 2
     err = capsys.readouterr().err
     assert "unknown command" in err
-    assert "predict" in err
+    assert ("data check" if argv[0] == "data" else "predict") in err
+    assert "did you mean" not in err
     assert err.count("\n") == 1
 
 
@@ -110,6 +111,35 @@ def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert all(name in out and text in out for name, (_, _, text) in main.COMMANDS.items())
     assert "0 done, 2 bad input, 1 internal error, 130 interrupted" in out
+
+
+@pytest.mark.parametrize("group", ["domains", "data"])
+@pytest.mark.parametrize("words", [["{}", "--help"], ["{}", "-h"], ["help", "{}"]])
+def test_a_group_lists_its_commands(capsys: pytest.CaptureFixture[str], group: str, words: list[str]) -> None:
+    assert main.run([word.format(group) for word in words]) == 0
+    out = capsys.readouterr().out
+    assert all((name in out) == name.startswith(f"{group} ") for name in main.COMMANDS if " " in name)
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["predct"], "predict"),
+        (["domains", "lst"], "domains list"),
+        (["domain"], "domains"),
+        (["data", "chek"], "data check"),
+    ],
+)
+def test_a_slip_of_the_finger_is_understood(capsys: pytest.CaptureFixture[str], argv: list[str], meant: str) -> None:
+    assert main.run(argv) == 2
+    assert f"did you mean {meant}" in capsys.readouterr().err
+
+
+def test_the_help_of_bench_names_what_is_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["bench", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "bench list" in out
+    assert "bench real" in out
 
 
 def test_the_commands_of_the_first_release_are_there() -> None:

@@ -32,6 +32,7 @@ from protodepth.types import Float
 logger = logging.getLogger("protodepth")
 
 UNITS: dict[str, float] = {"kitti": 256.0, "mm": 1000.0, "cm": 100.0, "tum": 5000.0, "metres": 1.0}  # steps a metre
+SPELLED = {"m": "metres", "metre": "metres", "meter": "metres", "meters": "metres", "millimetres": "mm"}
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp")
 DEPTH_SUFFIXES = (".png", ".npy", ".exr", ".pgm", ".tif", ".tiff")
 ARRAY_SUFFIXES = (".npy", ".exr")  # not pictures; fractions in them are metres
@@ -47,9 +48,10 @@ _SHALLOW = (
 def unit_scale(unit: str) -> float:
     """How many stored steps make one metre: of a name in UNITS, or a number that says it.
 
-    >>> unit_scale("mm"), unit_scale("4000")
-    (1000.0, 4000.0)
+    >>> unit_scale("mm"), unit_scale("m"), unit_scale("4000")
+    (1000.0, 1.0, 4000.0)
     """
+    unit = SPELLED.get(unit, unit)
     if unit in UNITS:
         return UNITS[unit]
     try:

@@ -106,3 +106,7 @@ def test_the_models_range_decides_where_only_one_reading_fits() -> None:
     assert images.guess_unit(summary(600, 2500, 0.9), (0.1, 8.0))[0] == "mm"
     with pytest.raises(UnknownNameError, match="kitti, mm"):
         images.unit_scale("inch")
+
+
+def test_metres_may_be_spelled_m() -> None:
+    assert images.unit_scale("m") == images.unit_scale("metres") == images.unit_scale("meters") == 1

@@ -1,0 +1,56 @@
+"""protodepth completion"""
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, Literal, Union, get_type_hints
+
+import tyro
+
+from protodepth.cli import help as helptext
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Print a script with which the shell completes commands and their options.  Write it where the shell looks."""
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """bash, zsh or fish."""
+
+    def run(self) -> None:
+        with contextlib.suppress(SystemExit):  # how tyro ends after printing
+            tyro.cli(every_command(), prog="protodepth", args=["--tyro-print-completion", self.shell])
+
+
+def every_command() -> Any:
+    """One type of all commands, from which tyro makes the script.  ``bench`` completes its options, not its words."""
+    from protodepth.cli.main import COMMANDS
+
+    tree: dict[str, Any] = {}
+    for name, (module, kind, text) in COMMANDS.items():
+        first, _, second = name.partition(" ")
+        command = plain(getattr(import_module(module), kind), text)
+        if not second:
+            tree[first] = command
+        elif isinstance(tree.setdefault(first, {}), dict):
+            tree[first][second] = command
+    return union(tree)
+
+
+def plain(kind: type, text: str) -> type:
+    """The command's fields with one line of text each: tyro takes the second line of a text for another answer."""
+    hints = get_type_hints(kind, include_extras=True)
+    texts = {option.name: option.text for option in helptext.options(kind)}
+    fields: list[Any] = []
+    for field in dataclasses.fields(kind):
+        hint = Annotated[hints[field.name], tyro.conf.arg(help=texts[field.name])]
+        fields.append((field.name, hint, dataclasses.field(default=field.default)))
+    made = dataclasses.make_dataclass(kind.__name__, fields, kw_only=True)
+    made.__doc__ = text
+    return made
+
+
+def union(tree: dict[str, Any]) -> Any:
+    parts = ((union(kind) if isinstance(kind, dict) else kind, name) for name, kind in tree.items())
+    return Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for kind, name in parts)]  # noqa: UP007  of a tuple

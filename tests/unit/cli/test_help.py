@@ -1,0 +1,102 @@
+"""Help: every command answers, defaults are said once and in words, examples can be run as printed."""
+
+import dataclasses
+import shlex
+from importlib import import_module
+
+import pytest
+import tyro
+
+from protodepth.cli import help as helptext
+from protodepth.cli.main import COMMANDS, run, split
+
+
+def kind_of(name: str) -> type:
+    module, kind, _ = COMMANDS[name]
+    found = getattr(import_module(module), kind)
+    assert isinstance(found, type)
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_its_options_in_groups_and_two_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*name.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "None" not in out
+    assert out.startswith(f"usage: protodepth {name}")
+    assert helptext.DOCUMENTS in out
+    for option in helptext.options(kind_of(name)):
+        assert option.text, option.name
+        assert option.head in out
+    assert len(helptext.EXAMPLES[name]) == 2
+    assert all(f"protodepth {line}" in out for line in helptext.EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_happens_without_an_option_is_said_once_and_in_words(name: str) -> None:
+    kind = kind_of(name)
+    for field, option in zip(dataclasses.fields(kind), helptext.options(kind), strict=True):
+        assert option.text.count("(default:") <= 1, option.head
+        assert "not given" not in option.text, option.head
+        if not option.required and option.switch is None and not option.text.startswith("Also"):
+            assert "(default: " in option.text, f"{name} {option.head} (its default is {field.default!r})"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_can_be_parsed(name: str) -> None:
+    for line in helptext.EXAMPLES[name]:
+        words = shlex.split(line.split(" > ")[0])
+        found, rest = split(words)
+        assert found == name
+        assert helptext.fault(name, kind_of(name), rest) is None
+        tyro.cli(kind_of(name), args=rest)
+
+
+def test_every_option_of_the_tables_exists() -> None:
+    names = {f.name for name in COMMANDS for f in dataclasses.fields(kind_of(name))}
+    assert {word for words in helptext.GROUPS.values() for word in words.split()} <= names
+    assert set(helptext.METAVARS) <= names
+    for command, option in helptext.OF_COMMAND:
+        assert option in {f.name for f in dataclasses.fields(kind_of(command))}
+
+
+def test_options_stand_in_the_groups_input_output_learning_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["adapt", "--help"])
+    out = capsys.readouterr().out
+    order = [
+        "input",
+        "  --data DATA",
+        "output",
+        "  --out PATH",
+        "learning",
+        "  --rate X",
+        "machine",
+        "  --device DEVICE",
+    ]
+    places = [out.index(f"\n{word}") for word in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["predict", "--imgae", "a.png"], "predict has no option --imgae: did you mean --image?"),
+        (["predict"], "predict needs --out PATH (Folder for the results)"),
+        (["speed", "--runs", "many"], "speed --runs many: expected a whole number"),
+        (
+            ["predict", "--out", "x", "--format=kiti"],
+            "predict --format kiti: did you mean kitti? choose one of: kitti, mm, npy",
+        ),
+        (["speed", "--engine", "onnx", "tensorrt"], "speed --engine tensorrt: choose one of: onnx, openvino"),
+        (["speed", "--runs"], "speed --runs needs a value, N"),
+    ],
+)
+def test_wrong_options_are_one_line_that_says_what_was_meant(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run(arguments) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
