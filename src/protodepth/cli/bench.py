@@ -163,7 +163,7 @@ class BenchReal:
     minutes: float | None = None
     """Minutes for each adaptation (default: adapt's own)."""
     steps: int | None = None
-    """Steps of each adaptation instead: the same on a busy machine."""
+    """Steps of each adaptation: the same on a busy machine (default: what --minutes allow)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
 
