@@ -55,9 +55,10 @@ def same_random_numbers() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Worlds drawn by tests, also by commands they start, never touch the user's cache."""
+    """Worlds drawn by tests, also by commands they start, never touch the user's cache; all workers share them."""
     before = os.environ.get("PROTODEPTH_CACHE")
-    folder = tmp_path_factory.mktemp("worlds")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "worlds"
     os.environ["PROTODEPTH_CACHE"] = str(folder)
     yield folder
     os.environ.pop("PROTODEPTH_CACHE")

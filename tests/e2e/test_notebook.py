@@ -19,8 +19,7 @@ def texts(cell) -> str:
 
 
 @pytest.mark.skipif("worlds-tiny" not in folders.bundled(), reason="the bundled model worlds-tiny is not there")
-def test_the_quickstart_runs_and_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PROTODEPTH_CACHE", str(tmp_path / "cache"))
+def test_the_quickstart_runs_and_forgets_nothing(tmp_path: Path):
     book = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()

@@ -1,6 +1,7 @@
 """Every command and every Python block of the README runs as written (installation apart)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 
 import jaxtyping
@@ -9,6 +10,7 @@ import pytest
 from helpers.documents import blocks, commands
 from protodepth.cli.main import run
 from protodepth.storage.folders import bundled
+from protodepth.training import recipes
 
 pytestmark = pytest.mark.skipif(not bundled(), reason="no bundled model in this checkout")
 
@@ -34,7 +36,15 @@ def without_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.usefixtures("without_shape_checks")
+@pytest.fixture
+def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo on a tenth of its frames: tests/e2e/test_demo.py is about its numbers."""
+    recipe = recipes.SEQUENCES["outdoor"]()
+    few = tuple(f"{domain.split('?')[0]}?train=4&val=2&test=6" for domain in recipe.domains)
+    monkeypatch.setitem(recipes.SEQUENCES, "outdoor", lambda: replace(recipe, domains=few))
+
+
+@pytest.mark.usefixtures("without_shape_checks", "few_frames")
 def test_the_commands_of_the_readme_run_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     found = commands("README.md")

@@ -1,0 +1,181 @@
+"""Are the tests awake?  Small faults are put into core files, one at a time, and the files' own tests must fail.
+
+``python tests/repository/mutants.py [MODULE ...] [--count 12] [--seed 0]`` prints every fault that survived and the
+share that was caught.  Faults: comparisons, operators, signs, numbers, conditions and reductions that are another one.
+Each runs in a fork of a process that has imported torch already, so that it costs what the tests cost.
+"""
+
+import argparse
+import ast
+import contextlib
+import importlib.machinery
+import io
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "protodepth"
+LIMIT = 120  # seconds after which a fault that hangs counts as caught
+TESTS = {
+    "prototypes": ("unit/test_prototypes", "property/test_prototypes", "parity/test_parity_prototype_layer"),
+    "descriptors": ("unit/test_descriptors", "parity/test_parity_prototype_layer"),
+    "selection": ("unit/test_selection",),
+    "losses": ("parity/test_parity_losses", "unit/test_losses"),
+    "geometry": ("unit/test_geometry", "property/test_geometry", "parity/test_parity_losses"),
+    "metrics": ("unit/test_metrics", "property/test_metrics", "parity/test_parity_metrics"),
+    "training.watch": ("unit/training/test_watch", "unit/training/test_adapt"),
+    "training.sequence": ("unit/training/test_sequence",),
+    "training.plan": ("unit/training/test_plan", "unit/training/test_adapt"),
+}
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+PAIRS = ("min max", "sum mean", "floor ceil", "sort argsort", "argmax argmin", "maximum minimum", "all any")
+NAMES = {a: b for pair in PAIRS for a, b in (pair.split(), reversed(pair.split()))}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    line: int
+    before: str
+    after: str
+    source: str
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every wrong version of one node; its children stay."""
+    new = deepcopy(node)
+    if isinstance(new, ast.Compare) and len(new.ops) == 1:
+        new.ops = [COMPARISONS[type(new.ops[0])]()]
+        yield new
+    elif isinstance(new, ast.BinOp) and type(new.op) in OPERATORS:
+        new.op = OPERATORS[type(new.op)]()
+        yield new
+    elif isinstance(new, ast.BoolOp):
+        new.op = ast.Or() if isinstance(new.op, ast.And) else ast.And()
+        yield new
+    elif isinstance(new, ast.UnaryOp) and isinstance(new.op, ast.Not | ast.USub):
+        yield new.operand
+    elif isinstance(new, ast.IfExp | ast.If):
+        new.test = ast.UnaryOp(ast.Not(), new.test)
+        yield new
+    elif isinstance(new, ast.Constant) and isinstance(new.value, bool | int | float):
+        v = new.value
+        new.value = not v if isinstance(v, bool) else v + 1 if isinstance(v, int) else 2 * v if v else 1.0
+        yield new
+    elif isinstance(new, ast.Attribute) and new.attr in NAMES:
+        new.attr = NAMES[new.attr]
+        yield new
+    elif isinstance(new, ast.Name) and new.id in NAMES:
+        new.id = NAMES[new.id]
+        yield new
+
+
+def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
+    """(parent, field, index) of all that computes or decides; words, types and errors are left alone."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "bases") or isinstance(tree, ast.Raise):
+            continue
+        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr):
+                yield tree, name, index
+                yield from places(child)
+
+
+def mutants(source: str) -> list[Mutant]:
+    tree, found = ast.parse(source), []
+    for parent, name, index in list(places(tree)):
+        held = getattr(parent, name)
+        node = held if index is None else held[index]
+        for wrong in changes(node):
+            place(parent, name, index, wrong)
+            text = ast.unparse(ast.fix_missing_locations(tree))
+            place(parent, name, index, node)
+            shown = [ast.unparse(n.test if isinstance(n, ast.If) else n) for n in (node, wrong)]
+            found.append(Mutant(getattr(node, "lineno", 0), *shown, text))
+    return found
+
+
+def place(parent: ast.AST, name: str, index: int | None, node: ast.AST) -> None:
+    if index is None:
+        setattr(parent, name, node)
+    else:
+        getattr(parent, name)[index] = node
+
+
+def pretend(path: Path, source: str) -> None:
+    """From now on the file at ``path`` has this text, for the importer alone."""
+    original = importlib.machinery.SourceFileLoader.get_data
+
+    def get_data(self: importlib.machinery.SourceFileLoader, wanted: str) -> bytes:
+        asked = Path(wanted)
+        if asked == path:
+            return source.encode()
+        if asked.suffix == ".pyc" and asked.parent.parent == path.parent and asked.name.startswith(f"{path.stem}."):
+            raise OSError("compiled from the right text")
+        return original(self, wanted)
+
+    importlib.machinery.SourceFileLoader.get_data = get_data  # type: ignore[method-assign]
+
+
+def survives(module: str, source: str) -> bool:
+    """Whether the module's tests pass with this text in its place."""
+    child = os.fork()
+    if child == 0:
+        sys.dont_write_bytecode = True
+        pretend((PACKAGE / Path(*module.split("."))).with_suffix(".py"), source)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LIMIT)
+        files = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[module]]
+        code = 1
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            import pytest
+
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", *files]))
+        os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", default=list(TESTS)[:6])
+    parser.add_argument("--count", type=int, default=10**6, help="faults of a module, drawn at random (all)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+    import hypothesis  # noqa: F401
+    import kornia  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import torch
+
+    torch.set_num_threads(1)
+    total = caught = 0
+    for module in options.modules:
+        source = (PACKAGE / Path(*module.split("."))).with_suffix(".py").read_text()
+        assert survives(module, source), f"the tests of {module} fail without any fault"
+        everything, started = mutants(source), time.monotonic()
+        drawn = random.Random(options.seed).sample(everything, min(options.count, len(everything)))
+        left = [m for m in sorted(drawn, key=lambda m: m.line) if survives(module, m.source)]
+        for m in left:
+            print(f"  {module}:{m.line}: {m.before}  ->  {m.after}", flush=True)
+        total, caught = total + len(drawn), caught + len(drawn) - len(left)
+        part = f"{len(drawn) - len(left)} of {len(drawn)} caught (drawn from {len(everything)})"
+        print(f"{module}: {part}, {time.monotonic() - started:.0f} s", flush=True)
+    print(f"{caught} of {total} caught: {100 * caught / total:.0f} %")
+
+
+if __name__ == "__main__":
+    main()
