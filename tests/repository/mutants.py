@@ -12,7 +12,7 @@ import importlib.machinery
 import io
 import os
 import random
-import signal
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "protodepth"
-LIMIT = 120  # seconds after which a fault that hangs counts as caught
+LIMIT = 120  # seconds of computing after which a fault that hangs counts as caught
 TESTS = {
     "prototypes": ("unit/test_prototypes", "property/test_prototypes", "parity/test_parity_prototype_layer"),
     "descriptors": ("unit/test_descriptors", "parity/test_parity_prototype_layer"),
@@ -136,8 +136,7 @@ def survives(module: str, source: str) -> bool:
     if child == 0:
         sys.dont_write_bytecode = True
         pretend((PACKAGE / Path(*module.split("."))).with_suffix(".py"), source)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(LIMIT)
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
         files = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[module]]
         code = 1
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

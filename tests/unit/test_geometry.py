@@ -111,6 +111,20 @@ def test_outliers_are_points_with_a_much_nearer_point_in_their_window(relative: 
                 assert float(kept[b, 0, y, x]) == float(here > 0 and not nearer)
 
 
+def test_a_point_at_exactly_the_margin_stays() -> None:
+    points = torch.zeros(1, 1, 9, 9)
+    points[0, 0, 4, 4], points[0, 0, 4, 5] = 1.0, 2.5
+    assert g.outlier_free(points).sum() == 2
+    points[0, 0, 4, 5] = 2.75
+    assert g.outlier_free(points)[0, 0, 4].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert g.outlier_free(points, relative=1.0).sum() == 2  # nearer by less than the share of its depth
+
+
+def test_an_image_of_one_pixel_has_one_value_everywhere() -> None:
+    image = torch.tensor([[[[0.25]]]])
+    assert torch.equal(g.sample(image, torch.tensor([[[[0.0, 3.0]], [[0.0, -2.0]]]])), torch.full((1, 1, 1, 2), 0.25))
+
+
 def test_outliers_of_one_sample_do_not_depend_on_the_others() -> None:
     batch = random_batch(2, 16, 20)
     far = batch.sparse_depth * torch.tensor([1.0, 50.0])[:, None, None, None]

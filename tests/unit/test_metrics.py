@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protodepth.errors import DataError
-from protodepth.metrics import METRICS, ScoreMatrix, Scores, depth_errors, evaluation_crop, mean_errors
+from protodepth.metrics import METRICS, ScoreMatrix, Scores, counts, depth_errors, evaluation_crop, mean_errors
 
 # PROTOCOL section 6: a row with zero forgetting has a_j^k = x_j;
 # x_1 follows from the printed SPTO, the printed performance checks it.
@@ -93,6 +93,10 @@ def test_the_caps_are_strict() -> None:
     d = np.array([[0.2, 5.0, 0.0, 1.0, -1.0, np.nan]])
     errors = depth_errors(np.full((1, 6), 2.5), d, min_depth=0.2, max_depth=5.0)
     assert errors["mae"] == 1500.0  # only the pixel at 1 m counts
+
+
+def test_a_pixel_without_ground_truth_never_counts_whatever_the_caps() -> None:
+    assert counts(np.array([[0.0, -1.0, 1e-6, 2.0]]), -5.0, 2.0).tolist() == [[False, False, True, False]]
 
 
 def test_the_prediction_is_not_capped() -> None:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import gc
+import math
 import shutil
 import weakref
 from pathlib import Path
@@ -29,6 +30,7 @@ from protodepth.selection import (
     choose,
     few_samples_threshold,
     fit_gaussians,
+    own_threshold,
     shared_covariance,
     shrinkage,
 )
@@ -115,6 +117,22 @@ def test_distances_are_those_of_scipy():
         for k, known in enumerate(TWO.values()):
             expected = mahalanobis(row.double().numpy(), known.mean.double().numpy(), inverse)
             assert float(found[k]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_short_recording_has_the_bound_of_the_next_of_a_few_normal_numbers():
+    """Student's t of two degrees of freedom is 2.919986 at 95 %; three logarithms of mean 1 and spread 0.5."""
+    own = torch.tensor([0.5, 1.0, 1.5]).exp()
+    assert float(own_threshold(own, 0.05)) == pytest.approx(math.exp(1 + 2.919986 * 0.5 * math.sqrt(4 / 3)), rel=1e-5)
+    assert float(own_threshold(own, 0.9)) == pytest.approx(math.exp(0.5))  # rank 1 of 3
+    assert float(own_threshold(own[:1], 0.05)) == pytest.approx(1.5 * math.exp(0.5))
+    assert float(few_samples_threshold(own, 0.6)) == pytest.approx(math.exp(1.5))  # never below the largest
+
+
+def test_three_frames_are_enough_for_statistics_and_fewer_are_not():
+    assert Statistics.of(cloud(0.0, 2), cloud(0.0, 1)).count == 2
+    for fitted, left_out in ((1, 3), (2, 0)):
+        with pytest.raises(DataError, match=rf"{fitted} \+ {left_out} frames"):
+            Statistics.of(cloud(0.0, fitted), cloud(0.0, left_out))
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.05, 0.2])
