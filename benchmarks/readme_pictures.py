@@ -1,8 +1,7 @@
 """The pictures of the README, and the lines that its commands print, made by the commands that it shows.
 
-    python benchmarks/readme_pictures.py            # docs/pictures/predict.png and adapt.png; about three minutes on
-    two cores python benchmarks/readme_pictures.py --app      # also app.png;
-    needs the extra app, playwright and a chromium
+    python benchmarks/readme_pictures.py          # docs/pictures/predict.png and adapt.png; some six minutes on two cores
+    python benchmarks/readme_pictures.py --app    # also app.png; needs the extra app, playwright and a chromium
 
 Run it from the root of the repository after the bundled models have changed.
 """
@@ -100,29 +99,29 @@ def overlay(image: Picture, points: np.ndarray, low: float, high: float, scale: 
 
 
 def predict_picture() -> None:
-    call("data example room --world room --frames 3 --size 192x288")
+    call("data example room --world room --frames 3 --size 480x640")
     call(
-        "predict --image room/image/000000.png --sparse room/sparse/000000.png --intrinsics room/intrinsics.txt --out "
+        "predict --image room/image/000000.png --sparse room/sparse/000000.png --intrinsics room/intrinsics.txt --depth-unit mm --out "
         "result"
     )
     image, points = read_image(Path("room/image/000000.png")), read_depth(Path("room/sparse/000000.png"), "mm")
     depth, K = read_depth(Path("result/depth.png"), "kitti"), np.loadtxt("room/intrinsics.txt")
     low, high, scale = pictures.limits([depth])
-    seen = turned(depth, image, K, (192, 256))
-    dense = fit(pictures.colorize(depth, low, high, scale=scale), 192)
-    shown = fit(pictures.sparse_overlay(image, points, low, high, scale=scale), 192)
+    seen = turned(depth, image, K, (240, 320))
+    dense = fit(pictures.colorize(depth, low, high, scale=scale), 240)
+    shown = fit(pictures.sparse_overlay(image, points, low, high, scale=scale), 240)
     count = int((points > 0).sum())
     parts = {
-        "image": fit(image, 192),
+        "image": fit(image, 240),
         f"{count} sparse points": shown,
         "depth.png": dense,
-        " ": bar(192, low, high, scale),
+        " ": bar(240, low, high, scale),
     }
     row({**parts, "cloud.ply, turned": seen}, "predict.png")
 
 
 def adapt_picture() -> None:
-    call("data example my_recording --world warehouse")
+    call("data example my_recording --world warehouse --size 240x320")
     call("adapt --data my_recording --name warehouse --out my_model")
     for domain in ("base", "warehouse"):
         call(f"evaluate --model my_model --data my_recording --domain {domain}")

@@ -50,7 +50,7 @@ DOORS = {
 }
 # Folders of concrete things that do not know each other, and the files there that all of them may use.
 SIBLINGS = {
-    "backbones": {"base", "layers", "posenet"},
+    "backbones": {"base", "layers", "planes", "posenet"},
     "methods": {"base", "finetune", "statistics"},
     "data.datasets": {"ros_frames"},
     "cli": {"options", "help"},

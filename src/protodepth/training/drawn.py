@@ -45,7 +45,7 @@ class DrawnRecipe:
     name: str = "any-sensor"
     backbone: str = "scalefree"
     preset: str = "small"
-    steps: int = 24_000
+    steps: int = 40_000
     warm: int = 400
     fall: float = 0.25  # share of the steps in which the rate falls to zero
     rate: float = 1.2e-3  # with 2e-3 a run diverged after 5,000 steps

@@ -278,7 +278,8 @@ def as_found(depth: Array, rng: Rng) -> Array:
         out = np.where((moved > 0) & (rng.random(size) < 0.5), moved, out)
     if rng.random() < 0.65:
         for _ in range(rng.integers(1, 3)):
-            out = out * (1 + _log(rng, 0.0004, 0.008) * smooth_noise(rng, size, _log(rng, 2.5, 50)))
+            uneven = np.float32(_log(rng, 0.0004, 0.008)) * smooth_noise(rng, size, _log(rng, 2.5, 50))
+            out = out * (1 + uneven)
     if rng.random() < 0.25:
         rim = ndimage.binary_dilation(edges(out), iterations=int(rng.integers(1, 4)))
         near = ndimage.minimum_filter(np.where(out > 0, out, np.inf), 9)
