@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from protodepth.model import ProtoDepth
-    from protodepth.training.adapt import AdaptConfig, Task
     from protodepth.training.fit import Log
+    from protodepth.training.task import AdaptConfig, Task
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Adapt:
         from protodepth.errors import DomainError
         from protodepth.progress import Reporter
         from protodepth.storage.replace import check_replaceable, check_room
-        from protodepth.training.adapt import carry_out, make_plan, prepare
+        from protodepth.training.adapt import carry_out, make_plan
+        from protodepth.training.task import prepare
         from protodepth.training.unfinished import Unfinished
 
         start = start_of(self.model, self.out, self.name)
@@ -142,7 +143,7 @@ class Adapt:
         print(f"wrote {self.rerun}")
 
     def config(self) -> "AdaptConfig":
-        from protodepth.training.adapt import AdaptConfig
+        from protodepth.training.task import AdaptConfig
 
         return AdaptConfig(
             objective=self.objective,

@@ -87,8 +87,9 @@ def choose_hidden(
     if config.thinned and points.mean() >= DENSE and rng.random() < config.thinned:
         return points & ~thin_out(points, image, config, rng)
     blocky = rng.random() < config.blocky
-    share = rng.uniform(*config.points) * (0.5 if blocky and config.blocks[1] else 1.0)
-    even = spread_evenly(rows, columns, points.shape) if points.mean() < DENSE else None  # a dense map is even already
+    dense = points.mean() >= DENSE  # then points beside shown ones ask nothing, and draws are even already
+    share = rng.uniform(*config.points) * (0.5 if blocky and config.blocks[1] else 1.0) * (not (dense and blocky))
+    even = None if dense else spread_evenly(rows, columns, points.shape)
     single = rng.choice(len(rows), round(share * len(rows)), replace=False, p=even)
     hidden[rows[single], columns[single]] = True
     for _ in range(rng.integers(config.blocks[0], config.blocks[1] + 1) if blocky else 0):

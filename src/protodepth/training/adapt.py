@@ -1,95 +1,38 @@
 """adapt(): learn one new domain from an unlabelled recording, and say honestly whether it helped."""
 
 import copy
-import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from protodepth._version import made_with
-from protodepth.data.arguments import open_domain, parse_argument, without_folders
+from protodepth.data.arguments import without_folders
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import Domain, FrameDataset, evenly
-from protodepth.data.hidden import MOST, HideConfig, hide_in_batches
-from protodepth.errors import ConfigError, DataError, DomainError
-from protodepth.losses import ObjectiveConfig
-from protodepth.methods.base import Method, build
-from protodepth.methods.protodepth import ProtoDepthMethod
+from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
-from protodepth.prototypes import PrototypeConfig
 from protodepth.storage.history import History
 from protodepth.training.fit import Log, Schedule, fit, silent
-from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
-from protodepth.training.plan import JUDGINGS, Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
-from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
-from protodepth.training.runs import build_objective
+from protodepth.training.plan import Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
+from protodepth.training.task import AdaptConfig as AdaptConfig
+from protodepth.training.task import Task, prepare, split_options
 from protodepth.training.watch import (
-    Case,
-    Parts,
     Watch,
-    divide,
     first,
     interpolation_errors,
-    judging,
-    make_cases,
     network_errors,
 )
-from protodepth.types import BASE, Batch
+from protodepth.types import BASE
 
 logger = logging.getLogger("protodepth")
 HELPED = 0.01  # a smaller share of the error gone is no help
-
-
-def paper_objective() -> ObjectiveConfig:
-    """The paper's terms with weights that hold for rooms and streets alike: errors relative to the depth."""
-    return ObjectiveConfig(
-        reduction="relative", sparse=0.6, smooth=0.02, mask_outside=True, outlier_size=3, outlier_relative=0.3
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptConfig:
-    """How a domain is learned.  Every field may be given to ``adapt`` by its name."""
-
-    objective: Literal["hidden", "paper"] = "hidden"  # hidden points and a cautious photometric term, or Eq. 1
-    minutes: float = 5.0  # how long it may take, where ``steps`` is not given
-    steps: int | None = None
-    rate: float | None = None  # of the prototypes; None: as the objective needs it
-    schedule: Schedule | None = None  # every detail of the training; wins over the three above
-    hide: HideConfig = field(default_factory=HideConfig)  # which points are hidden while learning
-    weights: HiddenObjectiveConfig = field(default_factory=HiddenObjectiveConfig)
-    paper: ObjectiveConfig = field(default_factory=paper_objective)
-    poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
-    prototypes: PrototypeConfig | None = None  # None = the model's own
-    withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
-    judgings: int = JUDGINGS  # how often the error at hidden points is measured
-    patience: int = 6  # judgings in a row without a better one, after which learning stops
-    seed: int = 0
-    force: bool = False  # keep what was learned even if it did not help
-
-    def __post_init__(self) -> None:
-        if not 0 < self.withhold <= MOST:
-            raise ConfigError(
-                f"withhold is {self.withhold}, expected a share of the sparse points above 0 and at most {MOST:g}"
-            )
-        if self.objective not in ("hidden", "paper"):
-            raise ConfigError(f"objective is {self.objective!r}: choose hidden or paper")
-        if self.objective == "hidden" and self.poses == "network":
-            raise ConfigError("poses by the pose network are for --objective paper; hidden points need none")
-        if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
-            raise ConfigError(f"minutes and steps must be positive, got {self.minutes:g} and {self.steps}")
-
-
-RATES = {"hidden": 2e-2, "paper": 6e-2}
+RATES = {"hidden": 2e-2, "paper": 6e-2}  # of the prototypes; chosen on val blocks of recordings and on val scenes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,126 +78,6 @@ class Adaptation:
         )
 
 
-class RecordingMethod(ProtoDepthMethod):
-    """ProtoDepth on batches of which some points are hidden."""
-
-    hide = HideConfig()
-
-    def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Batch]:
-        return hide_in_batches(loader, self.hide, start=start, seed=seed)
-
-
-def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, options: Mapping[str, Any]) -> Domain:
-    """The data as a domain of the given name, after every check that can be made before learning."""
-    if name in model.domains:
-        raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
-    if not isinstance(data, Domain):
-        hint = {"depth_range": model.backbone.depth_range} if parse_argument(str(data))[0] == "recording" else {}
-        data = open_domain(str(data), **hint, **options)
-    domain = replace(data, name=name)
-    if len(domain.train) == 0:
-        raise DataError(
-            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
-            "adapting needs a sequence with motion, not single images"
-        )
-    check_range(domain.train, model.backbone.depth_range)
-    return domain
-
-
-def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
-    """Refuse data that the network cannot express, before an hour is spent on it."""
-    low, high = depth_range
-    maps = (f.sparse_depth for f in readable(data, Faults(len(data)), evenly(len(data), 8)))
-    points = [p[p > 0] for p in maps]
-    every = np.concatenate(points)
-    if every.size == 0:
-        raise DataError("the frames looked at have no sparse points: adapting needs some in every frame")
-    inside = float(((every >= low) & (every <= high)).mean())
-    where = (
-        f"{100 * (1 - inside):.0f} % of the sparse points lie outside the network's range of {low:g}-{high:g} m "
-        f"(median {np.median(every):.2f} m)"
-    )
-    if inside < 0.5:
-        raise DataError(f"{where}: check the depth unit, or start from a network for this range")
-    if inside < 0.9:
-        logger.warning("%s", where)
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A recording made ready: who learns, from which frames, and which hidden points judge."""
-
-    method: Method
-    domain: Domain
-    parts: Parts
-    choose: list[Case]
-    verdict: list[Case]
-    objective: str  # in words
-    source: str  # what the data is called; of a path only the last part
-
-    @property
-    def learn(self) -> Domain:
-        return replace(self.domain, train=self.parts.learn)
-
-
-def prepare(
-    model: ProtoDepth, data: str | Path | Domain, name: str, config: AdaptConfig, options: Mapping[str, Any]
-) -> Task:
-    """Open, divide, hide and look at the poses: everything before the first step."""
-    domain = open_recording(model, data, name, options)
-    source = data.name if isinstance(data, Domain) else without_folders(str(data))
-    hide = judging(config.withhold)
-    parts = divide(domain, hide)
-    halves = (0, 1) if parts.shared else (None, None)
-    choose, verdict = (make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True))
-    if config.objective == "paper":
-        return Task(
-            paper_method(model, domain, config),
-            domain,
-            parts,
-            choose,
-            verdict,
-            "the paper's, every point shown",
-            source,
-        )
-    report = examine(parts.learn) if config.weights.photometric > 0 else None
-    if report is not None and config.poses == "given":
-        report = replace(report, estimated=math.inf)
-    method, learn = recording_method(model, parts.learn, report, config)
-    words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
-    return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source)
-
-
-def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
-    """The paper's objective needs poses, given or from the model's pose network."""
-    posed, settings = bool(first(domain.train).poses), replace(config.paper, poses=config.poses)
-    if not posed and model.pose is None:
-        raise ConfigError(
-            "the recording has no poses and the model no pose network: give poses.txt, a model with a pose network, "
-            "or --objective hidden"
-        )
-    objective = build_objective(model, settings)
-    if posed and settings.poses != "network":
-        objective.pose = None  # given poses are used, and the pose network stays as it is
-    method = build("protodepth", model, objective, config.prototypes or model.config)
-    method.seed = config.seed  # the start of the prototypes is drawn, too
-    return method
-
-
-def recording_method(
-    model: ProtoDepth, learn: FrameDataset, report: PoseReport | None, config: AdaptConfig
-) -> tuple[Method, FrameDataset]:
-    """The method for hidden points, and the frames with the poses that were found best (without neighbours where none
-    warp).
-    """
-    trust = 0.0 if report is None else report.trust
-    method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), config.prototypes or model.config)
-    method.seed, method.hide = config.seed, config.hide
-    if report is None or trust == 0:
-        return method, Unmoved(learn)
-    return method, Posed(learn) if report.use_estimated else learn
-
-
 def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
     """Crop and steps; a few steps of a copy are timed unless all is said already.  ``used``:
     seconds of the budget that are gone.
@@ -298,13 +121,6 @@ def measure_costs(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
     return Costs(step, judging_seconds, rest)
 
 
-def split_options(config: AdaptConfig, options: Mapping[str, Any]) -> tuple[AdaptConfig, dict[str, Any]]:
-    """Fields of the configuration that were given by name, and what is left: settings of the data."""
-    fields = {f.name for f in dataclasses.fields(AdaptConfig)}
-    changes = {key: value for key, value in options.items() if key in fields}
-    return (replace(config, **changes) if changes else config), {k: v for k, v in options.items() if k not in fields}
-
-
 def adapt(
     model: ProtoDepth,
     data: str | Path | Domain,
@@ -324,7 +140,7 @@ def adapt(
     other frames; if it did not, a warning is logged and the domain answers as the base does, unless ``force`` is set.
     If learning fails or is interrupted the model is left as it was.
     """
-    config, options = split_options(config, options)
+    config, options = split_options(config, data, options)
     started = time.monotonic()
     task = prepare(model, data, name, config, options)
     plan = make_plan(task, config, time.monotonic() - started)
@@ -437,7 +253,7 @@ def estimate(
     """What ``adapt`` would do and how long it would take: a few steps are timed on a copy of the model;
     nothing is changed.
     """
-    config, options = split_options(config, options)
+    config, options = split_options(config, data, options)
     started, model = time.monotonic(), copy.deepcopy(model)
     task = prepare(model, data, name, config, options)
     if config.schedule is not None:

@@ -17,7 +17,7 @@ from protodepth.data.arguments import without_folders
 from protodepth.data.files import images
 from protodepth.data.frame import Domain, EvalRules
 from protodepth.data.recording.open import load_recording
-from protodepth.errors import ConfigError, DataError, DomainError, TrainingDiverged
+from protodepth.errors import ConfigError, DataError, DomainError, TrainingDiverged, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.training import adapt as adaptation
 from protodepth.training.adapt import Adaptation, AdaptConfig, adapt, estimate, spread_of_gain
@@ -303,6 +303,8 @@ def test_fields_of_the_configuration_can_be_given_by_name_and_settings_of_the_re
         adapt(model, recording, name="again", minutes=0.0)
     with pytest.raises(ConfigError, match="objective is 'papers': choose hidden or paper"):
         adapt(model, recording, name="again", objective="papers")
+    with pytest.raises(UnknownNameError, match=r"unknown option of adapt 'stepz'.*steps.*stride"):
+        adapt(model, recording, name="again", stepz=3)
     with pytest.raises(ConfigError, match="for --objective paper"):
         adapt(model, recording, name="again", poses="network")
 

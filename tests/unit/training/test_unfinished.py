@@ -12,12 +12,13 @@ from conftest import tiny_model
 from helpers.data_scene import thin, walk
 from protodepth.data.files import images
 from protodepth.model import ProtoDepth
-from protodepth.training.adapt import Adaptation, AdaptConfig, carry_out, make_plan, prepare
+from protodepth.training.adapt import Adaptation, AdaptConfig, carry_out, make_plan
 from protodepth.training.fit import Schedule
+from protodepth.training.task import prepare
 from protodepth.training.unfinished import Unfinished
 
 SHOTS = walk(24, size=(32, 48), step=0.03)
-CONFIG = AdaptConfig(schedule=Schedule(steps=8, rate=3e-2), looks=4)
+CONFIG = AdaptConfig(schedule=Schedule(steps=8, rate=3e-2), judgings=4)
 
 
 class KilledError(RuntimeError):
@@ -71,7 +72,7 @@ def test_an_adaptation_killed_at_any_step_ends_with_the_same_bits(recording: Pat
 
 
 def test_one_that_had_stopped_early_does_not_learn_further(recording: Path, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, patience=1, schedule=Schedule(steps=40, rate=30.0), looks=20)
+    config = dataclasses.replace(CONFIG, patience=1, schedule=Schedule(steps=40, rate=30.0), judgings=20)
     first = learn(recording, tmp_path, config)
     assert first[1].steps < 40
     assert same(learn(recording, tmp_path, config), first)

@@ -1,0 +1,207 @@
+"""A recording made ready for adapting: opened, divided, its poses looked at; and how it is to be learned."""
+
+import dataclasses
+import inspect
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from protodepth.data.arguments import open_domain, parse_argument, without_folders
+from protodepth.data.faults import Faults, readable
+from protodepth.data.frame import Domain, FrameDataset, evenly
+from protodepth.data.hidden import MOST, HideConfig, hide_in_batches
+from protodepth.data.recording.open import load_recording
+from protodepth.errors import ConfigError, DataError, DomainError, UnknownNameError
+from protodepth.losses import ObjectiveConfig
+from protodepth.methods.base import Method, build
+from protodepth.methods.protodepth import ProtoDepthMethod
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import PrototypeConfig
+from protodepth.training.fit import Schedule
+from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
+from protodepth.training.plan import JUDGINGS
+from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
+from protodepth.training.runs import build_objective
+from protodepth.training.watch import Case, Parts, divide, first, judging, make_cases
+from protodepth.types import Batch
+
+logger = logging.getLogger("protodepth")
+
+
+def paper_objective() -> ObjectiveConfig:
+    """The paper's terms with weights that hold for rooms and streets alike: errors relative to the depth."""
+    return ObjectiveConfig(
+        reduction="relative", sparse=0.6, smooth=0.02, mask_outside=True, outlier_size=3, outlier_relative=0.3
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptConfig:
+    """How a domain is learned.  Every field may be given to ``adapt`` by its name."""
+
+    objective: Literal["hidden", "paper"] = "hidden"  # hidden points and a cautious photometric term, or Eq. 1
+    minutes: float = 5.0  # how long it may take, where ``steps`` is not given
+    steps: int | None = None
+    rate: float | None = None  # of the prototypes; None: as the objective needs it
+    schedule: Schedule | None = None  # every detail of the training; wins over the three above
+    hide: HideConfig = field(default_factory=HideConfig)  # which points are hidden while learning
+    weights: HiddenObjectiveConfig = field(default_factory=HiddenObjectiveConfig)
+    paper: ObjectiveConfig = field(default_factory=paper_objective)
+    poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
+    prototypes: PrototypeConfig | None = None  # None = the model's own
+    withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
+    judgings: int = JUDGINGS  # how often the error at hidden points is measured
+    patience: int = 6  # judgings in a row without a better one, after which learning stops
+    seed: int = 0
+    force: bool = False  # keep what was learned even if it did not help
+
+    def __post_init__(self) -> None:
+        if not 0 < self.withhold <= MOST:
+            raise ConfigError(
+                f"withhold is {self.withhold}, expected a share of the sparse points above 0 and at most {MOST:g}"
+            )
+        if self.objective not in ("hidden", "paper"):
+            raise ConfigError(f"objective is {self.objective!r}: choose hidden or paper")
+        if self.objective == "hidden" and self.poses == "network":
+            raise ConfigError("poses by the pose network are for --objective paper; hidden points need none")
+        if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
+            raise ConfigError(f"minutes and steps must be positive, got {self.minutes:g} and {self.steps}")
+
+
+def split_options(
+    config: AdaptConfig, data: str | Path | Domain, options: Mapping[str, Any]
+) -> tuple[AdaptConfig, dict[str, Any]]:
+    """Fields of the configuration that were given by name, and what is left: settings of the data."""
+    fields = {f.name for f in dataclasses.fields(AdaptConfig)}
+    recorded = not isinstance(data, Domain) and parse_argument(str(data))[0] == "recording"
+    known = fields | set(inspect.signature(load_recording).parameters) - {"path", "depth_range"}
+    unknown = [key for key in options if key not in (fields if isinstance(data, Domain) else known)]
+    if unknown and (recorded or isinstance(data, Domain)):
+        raise UnknownNameError("option of adapt", unknown[0], tuple(sorted(known)))
+    changes = {key: value for key, value in options.items() if key in fields}
+    return (replace(config, **changes) if changes else config), {k: v for k, v in options.items() if k not in fields}
+
+
+class RecordingMethod(ProtoDepthMethod):
+    """ProtoDepth on batches of which some points are hidden."""
+
+    hide = HideConfig()
+
+    def batches(self, loader: Iterable[Batch], *, start: int, seed: int) -> Iterable[Batch]:
+        return hide_in_batches(loader, self.hide, start=start, seed=seed)
+
+
+def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, options: Mapping[str, Any]) -> Domain:
+    """The data as a domain of the given name, after every check that can be made before learning."""
+    if name in model.domains:
+        raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
+    if not isinstance(data, Domain):
+        hint = {"depth_range": model.backbone.depth_range} if parse_argument(str(data))[0] == "recording" else {}
+        data = open_domain(str(data), **hint, **options)
+    domain = replace(data, name=name)
+    if len(domain.train) == 0:
+        raise DataError(
+            f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
+            "adapting needs a sequence with motion, not single images"
+        )
+    check_range(domain.train, model.backbone.depth_range)
+    return domain
+
+
+def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
+    """Refuse data that the network cannot express, before an hour is spent on it."""
+    low, high = depth_range
+    maps = (f.sparse_depth for f in readable(data, Faults(len(data)), evenly(len(data), 8)))
+    points = [p[p > 0] for p in maps]
+    every = np.concatenate(points)
+    if every.size == 0:
+        raise DataError("the frames looked at have no sparse points: adapting needs some in every frame")
+    inside = float(((every >= low) & (every <= high)).mean())
+    where = (
+        f"{100 * (1 - inside):.0f} % of the sparse points lie outside the network's range of {low:g}-{high:g} m "
+        f"(median {np.median(every):.2f} m)"
+    )
+    if inside < 0.5:
+        raise DataError(f"{where}: check the depth unit, or start from a network for this range")
+    if inside < 0.9:
+        logger.warning("%s", where)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A recording made ready: who learns, from which frames, and which hidden points judge."""
+
+    method: Method
+    domain: Domain
+    parts: Parts
+    choose: list[Case]
+    verdict: list[Case]
+    objective: str  # in words
+    source: str  # what the data is called; of a path only the last part
+
+    @property
+    def learn(self) -> Domain:
+        return replace(self.domain, train=self.parts.learn)
+
+
+def prepare(
+    model: ProtoDepth, data: str | Path | Domain, name: str, config: AdaptConfig, options: Mapping[str, Any]
+) -> Task:
+    """Open, divide, hide and look at the poses: everything before the first step."""
+    domain = open_recording(model, data, name, options)
+    source = data.name if isinstance(data, Domain) else without_folders(str(data))
+    hide = judging(config.withhold)
+    parts = divide(domain, hide)
+    halves = (0, 1) if parts.shared else (None, None)
+    choose, verdict = (make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True))
+    if config.objective == "paper":
+        return Task(
+            paper_method(model, domain, config),
+            domain,
+            parts,
+            choose,
+            verdict,
+            "the paper's, every point shown",
+            source,
+        )
+    report = examine(parts.learn) if config.weights.photometric > 0 else None
+    if report is not None and config.poses == "given":
+        report = replace(report, estimated=math.inf)
+    method, learn = recording_method(model, parts.learn, report, config)
+    words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
+    return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source)
+
+
+def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
+    """The paper's objective needs poses, given or from the model's pose network."""
+    posed, settings = bool(first(domain.train).poses), replace(config.paper, poses=config.poses)
+    if not posed and model.pose is None:
+        raise ConfigError(
+            "the recording has no poses and the model no pose network: give poses.txt, a model with a pose network, "
+            "or --objective hidden"
+        )
+    objective = build_objective(model, settings)
+    if posed and settings.poses != "network":
+        objective.pose = None  # given poses are used, and the pose network stays as it is
+    method = build("protodepth", model, objective, config.prototypes or model.config)
+    method.seed = config.seed  # the start of the prototypes is drawn, too
+    return method
+
+
+def recording_method(
+    model: ProtoDepth, learn: FrameDataset, report: PoseReport | None, config: AdaptConfig
+) -> tuple[Method, FrameDataset]:
+    """The method for hidden points, and the frames with the poses that were found best (without neighbours where none
+    warp).
+    """
+    trust = 0.0 if report is None else report.trust
+    method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), config.prototypes or model.config)
+    method.seed, method.hide = config.seed, config.hide
+    if report is None or trust == 0:
+        return method, Unmoved(learn)
+    return method, Posed(learn) if report.use_estimated else learn
