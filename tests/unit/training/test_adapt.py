@@ -284,7 +284,7 @@ def test_an_estimate_grows_with_the_steps_and_changes_nothing(recording: Path):
 
 
 def test_more_minutes_give_more_steps_and_steps_win_over_minutes(recording: Path, monkeypatch):
-    monkeypatch.setattr(adaptation, "measure", lambda *a: Costs(0.05, 0.5, 2.0))
+    monkeypatch.setattr(adaptation, "measure_costs", lambda *a: Costs(0.05, 0.5, 2.0))
     model = tiny_model()
     few, many = (estimate(model, recording, name="walk", minutes=m) for m in (0.5, 1.0))
     assert 400 < many.steps - few.steps < 800  # 30 s at 20 steps a second; what opening took differs a little
