@@ -160,7 +160,7 @@ def beside(document: dict[str, Any]) -> Table:
         heads=("Method",),
         columns=columns,
         lines=tuple(lines),
-        note="Forgetting: how much the errors on earlier domains grew since they were learned, on average; ProtoDepth's is 0.",
+        note="Forgetting: how much errors on earlier domains grew since they were learned; ProtoDepth's is 0.",
     )
 
 
