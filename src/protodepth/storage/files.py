@@ -55,7 +55,8 @@ SEALED = 2  # format version of JSON that carries the sha256 of all that it hold
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """``write_json`` with a checksum over every other entry: a changed number is noticed when it is read."""
-    whole = json.loads(json.dumps({**value, "format_version": SEALED}))
+    # the version first and the seal last: no single hole takes both and leaves what looks like an earlier version's
+    whole = json.loads(json.dumps({"format_version": SEALED, **value}))
     write_json(path, {**whole, "sealed": seal(whole)})
 
 

@@ -148,3 +148,19 @@ def test_a_state_must_fit_name_by_name_and_nothing_is_loaded_if_it_does_not() ->
         assert torch.equal(module.weight, before)
     files.load_state(module, good, Path("somewhere"))
     assert torch.equal(module.weight, before + 1)
+
+
+def test_a_sealed_file_with_any_hole_is_refused(tmp_path: Path) -> None:
+    """Also one that takes the words by which a seal is known."""
+    path = tmp_path / "j"
+    files.write_sealed(path, {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]})
+    good = path.read_bytes()
+    assert files.read_sealed(path) == {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]}
+    for start in range(len(good)):
+        for end in range(start + 1, min(len(good), start + 60)):
+            path.write_bytes(good[:start] + good[end:])
+            try:
+                found = files.read_sealed(path)
+            except CheckpointError:
+                continue
+            assert found == {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]}, (start, end)
