@@ -1,7 +1,7 @@
 """The pictures of the README, and the lines that its commands print, made by the commands that it shows.
 
-    python benchmarks/readme_pictures.py          # docs/pictures/predict.png and adapt.png; some six minutes on two cores
-    python benchmarks/readme_pictures.py --app    # also app.png; needs the extra app, playwright and a chromium
+    python benchmarks/readme_pictures.py          # docs/pictures/predict.png and adapt.png; some six minutes on two
+    cores python benchmarks/readme_pictures.py --app    # also app.png; needs the extra app, playwright and a chromium
 
 Run it from the root of the repository after the bundled models have changed.
 """
@@ -101,8 +101,8 @@ def overlay(image: Picture, points: np.ndarray, low: float, high: float, scale: 
 def predict_picture() -> None:
     call("data example room --world room --frames 3 --size 480x640")
     call(
-        "predict --image room/image/000000.png --sparse room/sparse/000000.png --intrinsics room/intrinsics.txt --depth-unit mm --out "
-        "result"
+        "predict --image room/image/000000.png --sparse room/sparse/000000.png --intrinsics room/intrinsics.txt "
+        "--depth-unit mm --out result"
     )
     image, points = read_image(Path("room/image/000000.png")), read_depth(Path("room/sparse/000000.png"), "mm")
     depth, K = read_depth(Path("result/depth.png"), "kitti"), np.loadtxt("room/intrinsics.txt")

@@ -44,8 +44,9 @@ def plain(kind: type, text: str) -> type:
     texts = {option.name: option.text for option in helptext.options(kind)}
     fields: list[Any] = []
     for field in dataclasses.fields(kind):
-        hint = Annotated[hints[field.name], tyro.conf.arg(help=texts[field.name])]
-        fields.append((field.name, hint, dataclasses.field(default=field.default)))
+        hint: Any = hints[field.name]
+        described = Annotated[hint, tyro.conf.arg(help=texts[field.name])]  # type: ignore[valid-type]
+        fields.append((field.name, described, dataclasses.field(default=field.default)))
     made = dataclasses.make_dataclass(kind.__name__, fields, kw_only=True)
     made.__doc__ = text
     return made

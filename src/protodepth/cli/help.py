@@ -86,7 +86,7 @@ class Option:
 def options(kind: type) -> list[Option]:
     """The options of a command's class, in their order."""
     hints, texts = get_type_hints(kind, include_extras=True), field_texts(kind)
-    found = []
+    rows = []
     for field in dataclasses.fields(kind):
         hint, positional, given = unwrap(hints[field.name])
         required = field.default is MISSING and field.default_factory is MISSING
@@ -94,8 +94,8 @@ def options(kind: type) -> list[Option]:
         metavar = "" if switch is not None else given or METAVARS.get(field.name) or metavar_of(hint)
         metavar += " ..." if get_origin(hint) is tuple and not metavar.endswith("...") else ""
         text = with_default(texts.get(field.name, ""), field.default, required)
-        found.append(Option(field.name, metavar, text, positional, required, hint, switch))
-    return found
+        rows.append(Option(field.name, metavar, text, positional, required, hint, switch))
+    return rows
 
 
 def unwrap(hint: Any) -> tuple[Any, bool, str]:
@@ -153,13 +153,13 @@ def group_of(command: str, option: Option) -> str:
 
 def command_help(name: str, kind: type, below: Iterable[tuple[str, str]] = ()) -> str:
     """The whole help of one command; ``below``: its sub-commands with what they do."""
-    found = options(kind)
-    lines = [usage(name, found), "", *paragraphs(inspect.getdoc(kind) or "")]
+    all_options = options(kind)
+    lines = [usage(name, all_options), "", *paragraphs(inspect.getdoc(kind) or "")]
     subcommands = list(below)
     if subcommands:
         lines += ["", "commands", *table(subcommands)]
     for group in GROUPS:
-        rows = [(o.head, required(o)) for o in found if group_of(name, o) == group]
+        rows = [(o.head, required(o)) for o in all_options if group_of(name, o) == group]
         if rows:
             lines += ["", group, *table(rows)]
     examples = [f"  protodepth {line}" for line in EXAMPLES.get(name, ())]
@@ -170,10 +170,10 @@ def required(option: Option) -> str:
     return f"{option.text} Required." if option.required and not option.positional else option.text
 
 
-def usage(name: str, found: Sequence[Option]) -> str:
+def usage(name: str, all_options: Sequence[Option]) -> str:
     """What must be given, and that more can be."""
-    needed = [o.head for o in found if o.required]
-    more = ["[options]"] if any(not o.required for o in found) else []
+    needed = [o.head for o in all_options if o.required]
+    more = ["[options]"] if any(not o.required for o in all_options) else []
     return " ".join(["usage: protodepth", name, *needed, *more])
 
 
@@ -213,8 +213,8 @@ def fault(name: str, kind: type, arguments: Sequence[str]) -> str | None:
     """Why these arguments cannot be of this command: an option that it has not, a value of another kind, or one that
     is missing.
     """
-    found = options(kind)
-    flags = {flag: option for option in found for flag in option.flags}
+    all_options = options(kind)
+    flags = {flag: option for option in all_options for flag in option.flags}
     given = list(written(arguments))
     for word, values in given:
         if word.startswith("--tyro"):
@@ -224,7 +224,7 @@ def fault(name: str, kind: type, arguments: Sequence[str]) -> str | None:
         reason = wrong_value(flags[word], values)
         if reason:
             return f"{name} {word} {reason} (protodepth {name} --help)"
-    missing = [o for o in found if o.required and not o.positional and o.flag not in dict(given)]
+    missing = [o for o in all_options if o.required and not o.positional and o.flag not in dict(given)]
     needs = "; ".join(f"{o.head} ({o.text.rstrip('.')})" for o in missing)
     return f"{name} needs {needs}" if missing else None
 

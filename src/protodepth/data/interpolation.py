@@ -18,8 +18,8 @@ from protodepth.errors import DataError
 from protodepth.registry import Registry
 from protodepth.types import Float
 
-Completion = Callable[[np.ndarray], np.ndarray]
-completions: Registry[Completion] = Registry("classical method")
+Interpolation = Callable[[np.ndarray], np.ndarray]
+completions: Registry[Interpolation] = Registry("classical method")
 
 
 def _points(sparse: Float[np.ndarray, "h w"]) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from protodepth import distributed
 from protodepth.data.batches import collate, groups
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import EvalRules, Frame, FrameDataset, Subset, evenly
-from protodepth.data.interpolation import Completion, completions
+from protodepth.data.interpolation import Interpolation, completions
 from protodepth.errors import DataError
 from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
 from protodepth.types import Batch, BatchPrediction, PredictBatch
@@ -52,7 +52,7 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
     return Evaluation(mean_errors(images), images, faults.reasons)
 
 
-def interpolated(complete: Completion) -> PredictBatch:
+def interpolated(complete: Interpolation) -> PredictBatch:
     """A way to interpolate as a predictor: it knows no domain and has no descriptor."""
 
     def predict(batch: Batch) -> BatchPrediction:
