@@ -8,24 +8,24 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from protodepth import arrays
 from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
+from protodepth.notebook import Notebook
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
 from protodepth.selection import Rule, StatisticsTable, choose
 from protodepth.storage import folders
 from protodepth.storage.history import History
 from protodepth.storage.official.prototypes import Names, load_official_prototypes
 from protodepth.storage.paths import check_name
-from protodepth.types import BASE, Batch, BatchPrediction, Overhead, Prediction
+from protodepth.types import BASE, Batch, BatchPrediction, Overhead
 
 
-class ProtoDepth(nn.Module):
+class ProtoDepth(Notebook, nn.Module):
     """A frozen backbone with named domains.
 
     Domains are added, set, used, saved and deleted by explicit calls; ``forward`` never creates parameters.  The
-    backbone has no gradients and stays in ``eval()`` whatever ``train()`` says.
+    backbone has no gradients and stays in ``eval()`` whatever ``train()`` says.  ``predict`` is in notebook.py.
     """
 
     def __init__(
@@ -175,16 +175,6 @@ class ProtoDepth(nn.Module):
     def predict_batch(self, batch: Batch, domain: str | None = None, rule: Rule | None = None) -> BatchPrediction:
         """``complete`` without gradients.  Keeps no state, so several threads may call it at once."""
         return self.complete(batch.to(self._device()), domain, rule)
-
-    def predict(
-        self, image: Any, sparse_depth: Any, intrinsics: Any, *, domain: str | None = None, rule: Rule | None = None
-    ) -> Prediction:
-        """Dense depth for one frame of arrays.
-
-        ``image`` HxWx3 uint8 or float in [0, 1]; ``sparse_depth`` HxW metres, 0 or NaN = no point; ``intrinsics`` 3x3
-        or (fx, fy, cx, cy) in pixels.  ``domain`` a name, "base" = the un-adapted network, None = chosen by descriptor.
-        """
-        return self.predict_batch(arrays.to_batch(image, sparse_depth, intrinsics), domain, rule).frame(0)
 
     def fingerprint(self) -> str:
         """sha256 of the backbone (name, configuration, weights): what its domains belong to."""

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from protodepth.shown import Shown
 
 Image = Float[Tensor, "b 3 h w"]
 Depth = Float[Tensor, "b 1 h w"]  # metres, z-depth
@@ -177,8 +181,8 @@ class BatchPrediction:
         none = torch.zeros(len(self.domains), dtype=torch.bool, device=self.depth.device)
         return none if self.distances is None else self.distances.unknown
 
-    def frame(self, index: int) -> "Prediction":
-        """One frame as arrays."""
+    def frame(self, index: int, batch: Batch | None = None) -> "Prediction":
+        """One frame as arrays; with the batch it was made from it knows its image, points and camera."""
 
         def row(table: Tensor | None) -> dict[str, float]:
             return {} if table is None else dict(zip(self.names, table[index].tolist(), strict=True))
@@ -190,15 +194,22 @@ class BatchPrediction:
             unknown=bool(self.unknown[index]),
             distance=row(self.distance),
             excess=None if self.excess is None else float(self.excess[index]),
+            image=None if batch is None else batch.image[index].permute(1, 2, 0).cpu().numpy(),
+            sparse_depth=None if batch is None else batch.sparse_depth[index, 0].cpu().numpy(),
+            intrinsics=None if batch is None else batch.intrinsics[index].cpu().numpy(),
         )
 
 
 PredictBatch = Callable[[Batch], BatchPrediction]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """One completed frame, as arrays."""
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Prediction(Shown):
+    """One completed frame, as arrays.  A notebook shows its picture; ``show``, ``save`` and ``cloud`` do more.
+
+    >>> Prediction(depth=np.full((2, 3), 1.5), domain="room", similarity={"room": 0.93})
+    Prediction(2x3, 1.50 .. 1.50 m, domain room, similarity room 0.930)
+    """
 
     depth: Float[np.ndarray, "h w"]  # metres
     domain: str
@@ -208,6 +219,25 @@ class Prediction:
     excess: float | None = (
         None  # smallest of distance / threshold: above 1 = unknown; average it over frames to be surer
     )
+    image: Float[np.ndarray, "h w 3"] | None = None  # in [0, 1]; what it was made from, as the next two
+    sparse_depth: Float[np.ndarray, "h w"] | None = None
+    intrinsics: Float[np.ndarray, "3 3"] | None = None
+
+    def __repr__(self) -> str:
+        (h, w), low, high = self.depth.shape, float(self.depth.min()), float(self.depth.max())
+        alike = ", ".join(f"{name} {value:.3f}" for name, value in self.similarity.items())
+        words = [f"{h}x{w}", f"{low:.2f} .. {high:.2f} m", f"domain {self.domain}"]
+        words += [f"similarity {alike}"] * bool(alike) + ["unknown"] * self.unknown
+        return f"Prediction({', '.join(words)})"
+
+    def cloud(self, path: str | Path | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Points (n, 3) in metres, x right, y down, z forward, and their colours (n, 3); also as a file NAME.ply."""
+        points, colours = import_module("protodepth.report.show").cloud(self, path)
+        return points, colours
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write depth.npy (metres), depth_color.png, prediction.json and cloud.ply; returns what was written."""
+        return list(import_module("protodepth.report.show").save(self, folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,13 @@ ROOT = Path(protodepth.__file__).parent
 # floors and from its own folder, not from another room of its floor.
 # A dotted name is a file that stands on another floor than the rest of its folder.
 FLOORS = (
-    "errors _version",
+    "errors _version shown",
     "types registry",
     "storage.files storage.claims distributed arrays progress geometry prototypes descriptors selection metrics",
     "config losses",
     "backbones data",
     "storage",
+    "notebook",
     "model",
     "methods storage.hub storage.official.convert",
     "report",
@@ -33,7 +34,7 @@ FLOORS = (
 )
 FLOORS_OF_DATA = (
     "data.files data.frame data.sampling data.projection data.augment data.interpolation data.hidden",
-    "data.faults data.arguments",
+    "data.faults data.arguments data.given",
     "data.batches data.entries",
     "data.manifest data.recording data.worlds",
     "data.datasets",

@@ -1,13 +1,14 @@
 """One grammar for data everywhere: ``worlds:street``, ``kitti:/path``, ``lists:/path/lists.toml``, or a plain path."""
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from protodepth.data.files.text import reading
 from protodepth.data.frame import Domain
-from protodepth.errors import DataError, UnknownNameError
+from protodepth.errors import ConfigError, DataError, UnknownNameError
 from protodepth.registry import Registry
 
 
@@ -94,7 +95,13 @@ def open_domain(argument: str, **options: Any) -> Domain:
         importlib.import_module(BUILT_IN[name])
     load = datasets.get(name)
     with reading(argument):
-        return load(rest, **options)
+        try:
+            return load(rest, **options)
+        except TypeError as error:
+            unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+            if unknown is None or unknown[1] not in options:
+                raise
+            raise ConfigError(f"{name} data has no option {unknown[1]!r}: is it spelled right?") from None
 
 
 def without_folders(value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from protodepth.shown import Shown
 from protodepth.types import Float
 
 SPLITS = ("train", "val", "test")
@@ -41,7 +42,7 @@ class EvalRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
+class Domain(Shown):
     """A stage D_k of a sequence: unlabelled frames to learn from, labelled frames to judge with."""
 
     name: str

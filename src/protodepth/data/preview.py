@@ -25,15 +25,19 @@ def preview(argument: str | Path, out_png: str | Path, *, rows: int = 4, split: 
     ``preview("my_recording", "sheet.png")``.  The warped neighbour should look like the image wherever there is depth;
     if it does not, units, poses or intrinsics are wrong.
     """
-    domain = open_domain(str(argument), **options)
+    out = Path(out_png)
+    write_bytes(out, contact_sheet(open_domain(str(argument), **options), rows=rows, split=split))
+    return out
+
+
+def contact_sheet(domain: Domain, *, rows: int = 4, split: str = "train") -> bytes:
+    """The same as a PNG, of data that is open already."""
     data = domain.split(split) if len(domain.split(split)) else domain.test
     if not len(data):
-        raise DataError(f"{argument} has no frames to show in {split} or test")
+        raise DataError(f"{domain.name} has no frames to show in {split} or test")
     if rows < 1:
         raise DataError(f"rows is {rows}, expected at least 1 frame to show")
-    out = Path(out_png)
-    write_bytes(out, _sheet(domain, data, evenly(len(data), rows)))
-    return out
+    return _sheet(domain, data, evenly(len(data), rows))
 
 
 def filled(depth: np.ndarray) -> np.ndarray:

@@ -36,4 +36,4 @@ class Stream:
         if K is None:
             raise DataError("no intrinsics: give them once, Stream(model, intrinsics=K), or with every frame")
         batch = arrays.to_batch(image, sparse_depth, K)
-        return self.model.predict_batch(batch, self.domain, self.rule).frame(0)
+        return self.model.predict_batch(batch, self.domain, self.rule).frame(0, batch)

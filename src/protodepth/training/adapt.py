@@ -17,6 +17,7 @@ from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
+from protodepth.shown import Shown
 from protodepth.storage.history import History
 from protodepth.training.fit import Log, Schedule, fit, silent
 from protodepth.training.plan import Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
@@ -36,7 +37,7 @@ RATES = {"hidden": 2e-2, "paper": 6e-2}  # of the prototypes; chosen on val bloc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adaptation:
+class Adaptation(Shown):
     """What ``adapt`` reports.  ``before`` and ``after`` are errors in mm at sparse points that the network was never
     shown, of frames that
     neither taught nor chose the step."""

@@ -14,11 +14,12 @@ from protodepth.data.frame import EvalRules, Frame, FrameDataset, Subset, evenly
 from protodepth.data.interpolation import Interpolation, completions
 from protodepth.errors import DataError
 from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
+from protodepth.shown import Shown
 from protodepth.types import Batch, BatchPrediction, PredictBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Shown):
     """Errors of one predictor on one dataset: the mean, and every image's own."""
 
     mean: dict[str, float]

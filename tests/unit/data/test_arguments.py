@@ -6,7 +6,7 @@ import pytest
 
 from helpers.recordings import SHOTS, write_recording
 from protodepth.data.arguments import open_domain, parse_argument
-from protodepth.errors import DataError, UnknownNameError
+from protodepth.errors import ConfigError, DataError, UnknownNameError
 
 
 def test_the_data_argument_grammar(tmp_path: Path) -> None:
@@ -20,3 +20,8 @@ def test_the_data_argument_grammar(tmp_path: Path) -> None:
         open_domain(str(tmp_path / "nothing"))
     with pytest.raises(DataError, match="after the colon"):
         open_domain("kitti:")
+
+
+def test_an_option_that_the_data_does_not_have_is_named() -> None:
+    with pytest.raises(ConfigError, match="worlds data has no option 'colour'"):
+        open_domain("worlds:room", colour=3)

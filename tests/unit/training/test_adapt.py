@@ -323,3 +323,15 @@ def test_a_record_to_share_does_not_tell_where_the_data_was(recording: Path, tmp
     assert told.data["sampler"] == f"lidar_pattern:{tmp_path.name}"
     assert str(tmp_path.parent) not in str(told)
     assert without_folders("value/256 and worlds:street") == "value/256 and worlds:street"
+
+
+def test_an_option_that_adapt_does_not_have_is_refused_by_its_name(
+    model: ProtoDepth, room: Domain, recording: Path
+) -> None:
+    with pytest.raises(UnknownNameError, match="unknown option of adapt 'step'; did you mean steps"):
+        adapt(model, str(recording), name="x", step=3)
+    with pytest.raises(ConfigError, match="worlds data has no option 'colour'"):
+        adapt(model, "worlds:room", name="x", colour=3)
+    with pytest.raises(UnknownNameError, match="'colour'"):
+        adapt(model, room, name="x", colour=3)
+    assert "x" not in model.domains

@@ -1,0 +1,101 @@
+"""Whatever a user has at hand as a Batch: arrays, tensors, PIL images, paths, a Frame, channels first, or several."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from protodepth import arrays
+from protodepth.data.files import cameras, images
+from protodepth.data.frame import Frame
+from protodepth.errors import DataError
+from protodepth.types import Batch
+
+Triple = tuple[Any, Any, Any]
+
+
+def read(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None = None) -> tuple[Batch, bool]:
+    """The batch, and whether several frames were given (a list, a batch) or one.
+
+    >>> batch, several = read(np.zeros((3, 8, 9), np.uint8), np.eye(8, 9), "9,9,4,4")
+    >>> tuple(batch.image.shape), several
+    ((1, 3, 8, 9), False)
+    """
+    if isinstance(image, Batch):
+        return image, True
+    if not is_several(image):
+        return arrays.to_batch(*frame_arrays(image, sparse_depth, intrinsics, unit)), False
+    frames = [frame_arrays(*row, unit) for row in rows(image, sparse_depth, intrinsics)]
+    return arrays.to_batches(*zip(*frames, strict=True)), True
+
+
+def is_several(image: Any) -> bool:
+    if isinstance(image, list | tuple):
+        if not image:
+            raise DataError("no frames were given: expected one at least")
+        return isinstance(image[0], Frame | str | Path) or np.ndim(image[0]) != 1 or hasattr(image[0], "convert")
+    return getattr(image, "ndim", 0) == 4
+
+
+def rows(image: Any, sparse_depth: Any, intrinsics: Any) -> Iterable[Triple]:
+    """Each frame of several; one camera may serve all of them."""
+    count = len(image)
+    points = [None] * count if sparse_depth is None else list(sparse_depth)
+    own = getattr(intrinsics, "ndim", 0) == 3 or (
+        isinstance(intrinsics, list | tuple) and len(intrinsics) > 0 and not np.isscalar(intrinsics[0])
+    )
+    each = own and np.shape(intrinsics) != (3, 3)  # a matrix written as lists is one camera
+    K = list(intrinsics) if each else [intrinsics] * count
+    if not count == len(points) == len(K):
+        raise DataError(f"{count} images, {len(points)} sparse maps and {len(K)} cameras: expected as many of each")
+    return zip(image, points, K, strict=True)
+
+
+def frame_arrays(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None) -> Triple:
+    """Image, metres and K of one frame, as ``arrays`` takes them."""
+    if isinstance(image, Frame):
+        return (
+            image.image,
+            image.sparse_depth if sparse_depth is None else in_metres(sparse_depth, unit),
+            image.intrinsics if intrinsics is None else camera(intrinsics),
+        )
+    if sparse_depth is None or intrinsics is None:
+        missing = "sparse depth" if sparse_depth is None else "intrinsics"
+        raise DataError(f"{missing} is missing: give image, sparse depth and intrinsics, or a Frame")
+    return picture(image), in_metres(sparse_depth, unit), camera(intrinsics)
+
+
+def picture(image: Any) -> Any:
+    if isinstance(image, str | Path):
+        return images.read_image(Path(image))
+    if hasattr(image, "convert"):  # a PIL image
+        return images.rgb_array(image, "image")
+    if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[-1] not in (3, 4):
+        return np.broadcast_to(image.transpose(1, 2, 0), (*image.shape[1:], 3))
+    return image
+
+
+def in_metres(sparse_depth: Any, unit: str | None) -> Any:
+    """Metres.  Whole numbers are millimetres, KITTI's or another sensor's steps: only ``unit`` can tell."""
+    if isinstance(sparse_depth, str | Path):
+        values = images.raw_depth(Path(sparse_depth))
+        unit = "metres" if values.dtype.kind == "f" else unit
+    else:
+        values = arrays.as_numpy(sparse_depth, "sparse depth")
+    if values.dtype.kind in "ui" and unit is None:
+        top = int(values.max()) if values.size else 0
+        raise DataError(
+            f"sparse depth holds whole numbers (up to {top}), which may be millimetres, value/256 or metres: "
+            'say which, unit="mm", "kitti", "m" or the number of steps in a metre; or give metres as floats'
+        )
+    if values.ndim == 3 and 1 in (values.shape[0], values.shape[-1]):
+        values = values[0] if values.shape[0] == 1 else values[..., 0]
+    if unit is None:
+        return sparse_depth if isinstance(sparse_depth, Tensor) and sparse_depth.ndim == 2 else values
+    return images.metres(values, unit, "sparse depth")
+
+
+def camera(intrinsics: Any) -> Any:
+    return cameras.parse_intrinsics(str(intrinsics)) if isinstance(intrinsics, str | Path) else intrinsics

@@ -1,0 +1,63 @@
+"""What one asks of a model in a notebook: depth for whatever is at hand, and a few words about itself."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+from protodepth.data import given
+from protodepth.selection import Rule
+from protodepth.storage.history import History
+
+if TYPE_CHECKING:
+    from protodepth.model import ProtoDepth
+
+
+class Notebook:
+    """The part of ``ProtoDepth`` that speaks with people."""
+
+    def predict(
+        self,
+        image: Any,
+        sparse_depth: Any = None,
+        intrinsics: Any = None,
+        *,
+        domain: str | None = None,
+        rule: Rule | None = None,
+        unit: str | None = None,
+    ) -> Any:
+        """Dense depth: a ``Prediction`` for one frame, a list of them for several.
+
+        ``image`` HxWx3 or 3xHxW, uint8 or float in [0, 1]; ``sparse_depth`` HxW metres, 0 or NaN = no point, whole
+        numbers only with their ``unit`` ("mm", "kitti", or how many make a metre); ``intrinsics`` 3x3 or (fx, fy, cx,
+        cy) in pixels.  Each may be an array, a tensor, a PIL image or a path; ``image`` alone may be a ``Frame`` or a
+        ``Batch``; lists and arrays with one more axis are several frames of one size.
+        ``domain`` a name, "base" = the un-adapted network, None = chosen by descriptor.
+        """
+        batch, several = given.read(image, sparse_depth, intrinsics, unit)
+        out = cast("ProtoDepth", self).predict_batch(batch, domain, rule)
+        frames = [out.frame(index, batch) for index in range(len(batch))]
+        return frames if several else frames[0]
+
+    def __repr__(self) -> str:
+        """Three lines: the network, the domains, the rule of choice."""
+        model = cast("ProtoDepth", self)
+        low, high = model.backbone.depth_range
+        overhead = model.overhead()
+        known = [domain_words(model, name, overhead.domains[name]) for name in model.domains]
+        rule = model.rule
+        return "\n".join(
+            [
+                f"ProtoDepth on {model.backbone.name}: {overhead.backbone:,} parameters, {low:g} .. {high:g} m",
+                f"domains: {'; '.join(known) or 'none yet (adapt learns one)'}",
+                f"rule: {model.active or 'chosen for each frame by ' + rule.selection}, unknown frames: {rule.unknown}",
+            ]
+        )
+
+
+def domain_words(model: "ProtoDepth", name: str, count: int) -> str:
+    """Size, source and held-out gain of one domain."""
+    history = model.history.get(name, History())
+    size = "the network itself" if model.domain(name).base else f"{count:,} parameters"
+    error = history.held_out_error_mm or {}
+    before, after = error.get("before"), error.get("after")
+    gain = f"held-out error {100 * (after / before - 1):+.0f} %" if before and after is not None else ""
+    source = f"from {history.learned_from}" if history.learned_from else ""
+    return f"{name} ({', '.join(part for part in (size, source, gain) if part)})"

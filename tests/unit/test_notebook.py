@@ -1,0 +1,50 @@
+"""A model answers: three lines about itself, and depth for whatever is at hand."""
+
+import numpy as np
+import pytest
+
+from protodepth.backbones.lite import Lite
+from protodepth.data.frame import Frame
+from protodepth.model import ProtoDepth
+from protodepth.storage.history import History
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
+POINTS = np.where(np.random.default_rng(1).random((32, 48)) < 0.1, 2.0, 0.0)
+CAMERA = (60.0, 60.0, 24.0, 16.0)
+
+
+@pytest.fixture(scope="module")
+def model() -> ProtoDepth:
+    model = ProtoDepth(Lite())
+    model.add_domain("room", base=True)
+    model.add_domain("hall")
+    error = {"before": 200.0, "after": 150.0}
+    model.history["hall"] = History(source="walk", held_out_error_mm=error)
+    return model
+
+
+def test_a_model_is_three_lines(model: ProtoDepth) -> None:
+    network, domains, rule = repr(model).split("\n")
+    low, high = model.backbone.depth_range
+    assert f"{model.overhead().backbone:,} parameters, {low:g} .. {high:g} m" in network
+    size = model.overhead().domains["hall"]
+    assert domains == f"domains: room (the network itself); hall ({size:,} parameters, from walk, held-out error -25 %)"
+    assert rule == "rule: chosen for each frame by descriptor, unknown frames: nearest"
+    assert "none yet" in repr(ProtoDepth(Lite()))
+
+
+def test_one_frame_is_a_prediction_and_several_are_a_list(model: ProtoDepth) -> None:
+    one = model.predict(IMAGE, POINTS, CAMERA, domain="hall")
+    assert one.depth.shape == (32, 48)
+    frame = Frame(image=IMAGE, sparse_depth=POINTS, intrinsics=np.array([[60.0, 0, 24], [0, 60, 16], [0, 0, 1]]))
+    np.testing.assert_array_equal(model.predict(frame, domain="hall").depth, one.depth)
+    several = model.predict([IMAGE, IMAGE], [POINTS, 2 * POINTS], CAMERA, domain="hall")
+    assert [p.domain for p in several] == ["hall", "hall"]
+    np.testing.assert_allclose(several[0].depth, one.depth, rtol=1e-4)
+    assert several[1].sparse_depth.max() == 4
+
+
+def test_a_prediction_knows_what_it_was_made_from(model: ProtoDepth) -> None:
+    p = model.predict(IMAGE, POINTS, CAMERA)
+    np.testing.assert_allclose(p.image * 255, IMAGE, atol=1e-3)
+    assert p.intrinsics[0, 2] == 24
