@@ -45,8 +45,12 @@ class Bench:
     """Size of the worlds, as 64x96 (default: the recipe's)."""
     frames: int | None = None
     """Training frames of each world; val and test shrink with it (default: the recipe's)."""
-    preset: str = "small"
-    """Preset of kbnet, voiced, fusionnet and uformer."""
+    preset: str | None = None
+    """Preset of kbnet, voiced, fusionnet, uformer (default: the published one on the paper's datasets, else small)."""
+    recipe: str = ""
+    """worlds, or paper-indoor?crop=scripts (default: the paper's on its datasets, else the worlds')."""
+    scaffold: str = ""
+    """Data with ground truth for FusionNet's ScaffNet (default: Virtual KITTI of --data, else a world)."""
     base: tuple[str, ...] = ()
     """Models to start from, as kbnet=FOLDER (default: bundled ones, or trained here)."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -63,14 +67,16 @@ class Bench:
     """foundation: the outside model's name."""
     kind: Literal["depth", "disparity"] = "depth"
     """foundation: what the maps hold."""
-    scale: Literal["sparse", "truth"] = "sparse"
-    """foundation: median scaling at the sparse points or at ground truth."""
+    scale: str = "sparse"
+    """A number: share of the published epochs, a rehearsal of the paper's recipes, as 0.0005.
+    foundation: sparse or truth, where the median is taken.
+    """
     images: Path | None = None
     """foundation: only write the test images there, for the outside model (default: measure)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
     dry_run: bool = False
-    """Print the cells and whether they are done, and stop."""
+    """Print the cells and whether they are done, with --data also frames, steps, hours and memory here, and stop."""
 
     def run(self) -> None:
         from protodepth.experiments.catalogue import listing
@@ -93,7 +99,7 @@ class Bench:
         if self.images is not None:
             print(f"wrote {write_images(self.images, options)} images into {self.images}")
         elif self.dry_run:
-            print("\n".join(overview(names, self.out, options)))
+            print("\n".join(overview(names, self.out, options, distributed.device(self.device))))
         else:
             device = distributed.device(self.device)
             paths = bench(names, self.out, options, reporter=Reporter(), command=command_line(), device=device)
@@ -101,8 +107,12 @@ class Bench:
             print(f"wrote {', '.join(str(p) for p in paths)}")
 
     def options(self) -> "Options":
+        from protodepth.experiments.paper_plan import PRESET, is_paper
         from protodepth.experiments.planning import Options, read_tuned
 
+        data = parse_data(self.data)
+        paper = is_paper(self.recipe, data)
+        scale, share = parse_scale(self.scale, paper)
         return Options(
             sequences=words(self.sequence),
             backbones=words(self.backbone),
@@ -112,13 +122,16 @@ class Bench:
             predictions=str(self.predictions.resolve()) if self.predictions else "",
             outside=self.outside,
             kind=self.kind,
-            scale=self.scale,
+            scale=scale,
+            share=share,
+            recipe=self.recipe,
+            scaffold=self.scaffold,
             steps=positive("steps", self.steps),
             base_steps=positive("base-steps", self.base_steps),
-            data=parse_data(self.data),
+            data=data,
             size=parse_size(self.size) if self.size else None,
             frames=positive("frames", self.frames),
-            preset=self.preset,
+            preset=self.preset or (PRESET if paper else "small"),
             changes=self.set,
             base_changes=self.set_base,
             tuned=read_tuned(self.tuned),
@@ -189,6 +202,23 @@ class BenchReal:
         paths = bench_real(options, self.out, reporter=Reporter(), command=command_line(), device=device)
         print_findings(paths[2])
         print(f"wrote {', '.join(str(p) for p in paths)}")
+
+
+def parse_scale(text: str, paper: bool) -> tuple[str, float | None]:
+    """(where foundation takes its median, share of the published epochs)."""
+    from protodepth.errors import ConfigError
+
+    if text in ("sparse", "truth"):
+        return text, None
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"--scale {text}: expected a number above 0 and at most 1, or (foundation) sparse or truth")
+    if not paper:
+        raise ConfigError(f"--scale {text} is for the paper's recipes: on other data give --steps and --base-steps")
+    return "sparse", share
 
 
 def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:

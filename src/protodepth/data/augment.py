@@ -32,6 +32,7 @@ class AugmentConfig:
         0.0,
     )  # share of pixel rows whose points are hidden: a scanner with fewer lines
     remove_patches: tuple[float, float] = (0.0, 0.0)  # share of pixels whose 5x5 image patch is blacked out
+    at_most: bool | None = None  # smaller frames than the crop stay whole instead of being refused
     crop_pad: tuple[float, float] | None = None  # share of each side that is kept and put anywhere; None = all
 
     def __post_init__(self) -> None:
@@ -107,7 +108,7 @@ def crop(batch: Batch, config: AugmentConfig, random: torch.Generator, *, at_mos
     if config.crop is None:
         return batch
     (height, width), (rows, columns) = batch.size, config.crop
-    if at_most:
+    if at_most or config.at_most:
         rows, columns = min(rows, height), min(columns, width)
     if rows > height or columns > width:
         raise ConfigError(f"crop {rows}x{columns} is larger than the frames {height}x{width}")

@@ -18,6 +18,7 @@ from protodepth.experiments import sections
 from protodepth.experiments.catalogue import EXPERIMENTS, get, restricted, shared_settings
 from protodepth.experiments.cells import Cell, Store, digest, ordered
 from protodepth.experiments.classical import run as run_errors
+from protodepth.experiments.estimates import costs_text
 from protodepth.experiments.experiment import Experiment
 from protodepth.experiments.foundation import run as run_outside
 from protodepth.experiments.jobs import Job
@@ -96,12 +97,12 @@ def check_data(cells: Sequence[Cell], store: Store) -> None:
         check_names(domains, [names[argument] for argument in domains])
 
 
-def overview(names: Sequence[str], out: Path, options: Options) -> list[str]:
-    """What would run, and what is done: for ``--dry-run``."""
-    store, lines = Store(out), []
-    for cell in ordered(plan(names, options)):
-        lines.append(f"{'done   ' if store.done(cell) else 'to do  '} {cell.kind:<12} {cell.title}")
-    return lines
+def overview(names: Sequence[str], out: Path, options: Options, device: str | torch.device = "cpu") -> list[str]:
+    """What would run, and what is done: for ``--dry-run``.  With data of one's own also what it would cost here."""
+    store, cells = Store(out), ordered(plan(names, options))
+    if options.data:
+        return costs_text(cells, store.done, torch.device(device))
+    return [f"{'done   ' if store.done(cell) else 'to do  '} {cell.kind:<12} {cell.title}" for cell in cells]
 
 
 def claim_folder(out: Path) -> None:

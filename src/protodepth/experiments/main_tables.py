@@ -13,6 +13,7 @@ from protodepth.experiments.scores import SCORE_NAMES, Group, decimals, groups, 
 from protodepth.metrics import METRICS
 from protodepth.report.results import METRIC_NAMES, SCORES, UNRANKED, display_name
 from protodepth.report.tables import Column, Line, Table, Value
+from protodepth.training.published import SEQUENCES
 
 MORE = ("ancl", "cmp")
 
@@ -38,7 +39,71 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
     return [plan.training(row) for row in rows]
 
 
-def score_table(rows: Sequence[Group], sequence: str, *, paper: bool) -> Table:
+OTHER_DATA = (
+    "The paper's numbers are for other data (NYUv2, ScanNet, VOID; KITTI, Waymo, VKITTI): "
+    "signs and order can be compared, sizes cannot."
+)
+SAME_DATA = "The paper's numbers, in brackets, are for these very datasets."
+
+
+def same_sets(finished: Finished, sequence: str) -> bool:
+    """Whether all rows are runs of the paper's recipe on the paper's datasets, in its order."""
+    wanted = list(SEQUENCES[f"paper-{sequence}"])
+    runs = [(cell.inputs.get("recipe", {}), result) for cell, result in finished]
+    return bool(runs) and all(r.get("name") == f"paper-{sequence}" and d["domains"] == wanted for r, d in runs)
+
+
+def shortest(finished: Finished) -> float:
+    """The smallest share of the published epochs that a row had."""
+    return min((float(cell.inputs.get("recipe", {}).get("scale", 1.0)) for cell, _ in finished), default=1.0)
+
+
+CLOSE = 5.0  # per cent of the printed number
+
+
+def differences(rows: Sequence[Group], sequence: str) -> list[tuple[Group, list[float]]]:
+    """100 (ours - printed) / printed for performance and SPTO in all metrics, of the rows that the paper prints."""
+    printed = {(r.backbone, r.method, r.setting): r for r in score_rows(sequence)}
+    found = []
+    for g in rows:
+        there, ours = printed.get((g.backbone, g.method, g.setting)), g.row()
+        if there is not None:
+            pairs = [(ours.value(s, m), there.value(s, m)) for s in SCORES[1:] for m in METRICS]
+            found.append((g, [100 * (own - known) / known for own, known in pairs]))
+    return found
+
+
+def beside_table(rows: Sequence[Group], sequence: str) -> Table:
+    """How far our numbers are from the printed ones, on the same datasets."""
+    lines = [
+        Line(
+            (network_name(g.backbone), g.name),
+            tuple(f"{d:+.1f} %" + (" =" if abs(d) <= CLOSE else "") for d in far),
+            g.backbone,
+        )
+        for g, far in differences(rows, sequence)
+    ]
+    columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], "%", 1, ranked=False) for s in SCORES[1:] for m in METRICS]
+    return Table(
+        name="beside-the-paper",
+        title="Beside the paper's numbers",
+        heads=("Network", "Method"),
+        columns=tuple(columns),
+        lines=tuple(lines),
+        note=f"100 (ours − printed) / printed; '=' marks numbers within {CLOSE:g} % of the printed one.",
+    )
+
+
+def reproduced(rows: Sequence[Group], sequence: str, share: float) -> list[str]:
+    """A sentence on how many printed numbers came out again."""
+    every = [d for _, far in differences(rows, sequence) for d in far]
+    if share < 1:
+        return [f"A rehearsal with {share:g} of the published epochs: its numbers say nothing about the paper's."]
+    close = sum(abs(d) <= CLOSE for d in every)
+    return [f"On the paper's own datasets {close} of {len(every)} printed numbers are met within {CLOSE:g} %."]
+
+
+def score_table(rows: Sequence[Group], sequence: str, *, paper: bool, about_data: str = OTHER_DATA) -> Table:
     printed = {(r.backbone, r.method, r.setting): r for r in score_rows(sequence)} if paper else {}
     columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m)) for s in SCORES for m in METRICS]
     lines = []
@@ -48,8 +113,7 @@ def score_table(rows: Sequence[Group], sequence: str, *, paper: bool) -> Table:
         lines.append(Line((network_name(g.backbone), g.name), tuple(cells), g.backbone, g.method not in UNRANKED))
     note = (
         "Lower is better; bold best, underlined second best of the methods that learn one domain after the other. "
-        "The paper's numbers are for other data (NYUv2, ScanNet, VOID; KITTI, Waymo, VKITTI): "
-        "signs and order can be compared, sizes cannot."
+        + about_data
     )
     return Table(
         name="scores",
@@ -258,13 +322,18 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
     if not rows:
         return {}
     domains = next(iter(rows[0].documents.values()))["domains"]
+    same = same_sets(finished, sequence)
     return {
         "tables": [
-            score_table(rows, sequence, paper=paper),
+            score_table(rows, sequence, paper=paper, about_data=SAME_DATA if same else OTHER_DATA),
+            *([beside_table(rows, sequence)] if same else []),
             gain_table(rows, sequence),
             stage_table(rows, domains),
             paired_table(rows),
             cost_table(rows),
         ],
-        "findings": findings(rows, sequence),
+        "findings": [
+            *(reproduced(rows, sequence, shortest(finished)) if same else []),
+            *findings(rows, sequence),
+        ],
     }

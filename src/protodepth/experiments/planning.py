@@ -13,13 +13,22 @@ from protodepth import config
 from protodepth.backbones.base import backbones
 from protodepth.errors import ConfigError, UnknownNameError
 from protodepth.experiments.cells import Cell
+from protodepth.experiments.paper_plan import (
+    PRESET,
+    in_every_stage,
+    paper_base,
+    paper_recipe,
+    paper_sequence,
+    scaffold_inputs,
+)
 from protodepth.methods.base import methods
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.storage import folders
 from protodepth.storage.files import read_json
 from protodepth.training import recipes
-from protodepth.training.recipes import BaseRecipe, SequenceRecipe
+from protodepth.training.paper_recipes import PaperRecipe
+from protodepth.training.recipes import BaseRecipe, CheckpointChoice, SequenceRecipe
 from protodepth.training.runs import new_network
 from protodepth.types import Modality
 
@@ -51,6 +60,9 @@ class Options:
     changes: tuple[str, ...] = ()  # key=value for the recipe of a sequence, as schedule.batch_size=8
     base_changes: tuple[str, ...] = ()  # the same for the recipes of bases
     tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone or "any" -> method -> {rate, settings}
+    recipe: str = ""  # "" = the paper's on its datasets, else the worlds'; "worlds", or paper-indoor?crop=scripts
+    share: float | None = None  # a rehearsal: share of the published epochs
+    scaffold: str = ""  # what FusionNet's ScaffNet learns from, in the paper's recipes
 
 
 def preset_of(backbone: str, preset: str) -> str:
@@ -60,6 +72,8 @@ def preset_of(backbone: str, preset: str) -> str:
     ('void', 'full', 'indoor')
     """
     known = backbones.get(backbone).presets
+    if preset == PRESET:  # the two published sizes have the same layers
+        preset = "void"
     if backbone == "lite":
         return next(iter(known))
     if preset not in known and backbone == "uformer" and preset in backbones.get("kbnet").presets:
@@ -154,11 +168,25 @@ class Planner:
             return _given_base(folder, backbone, label)
         recipe = self.base_recipe(start, backbone)
         inputs: dict[str, Any] = {"recipe": config.to_dict(recipe)}
-        if backbone == "fusionnet":
+        paper = self.paper(sequence, backbone)
+        if backbone == "fusionnet" and paper is not None:
+            inputs |= scaffold_inputs(paper, sequence, self.options.data, self.options.scaffold, self.options.share)
+        elif backbone == "fusionnet":
             inputs["scaffold"] = self.argument(f"worlds:{recipes.SCAFFOLDS[start]}")
         return Cell(kind="base", label=label, inputs=inputs)
 
+    def paper(self, sequence: str, backbone: str) -> PaperRecipe | None:
+        """The paper's recipe, if this bench runs one."""
+        return paper_recipe(self.options.recipe, sequence, backbone, self.options.data)
+
     def base_recipe(self, start: str, backbone: str) -> BaseRecipe:
+        sequence = next(name for name, make in recipes.SEQUENCES.items() if make().start == start)
+        paper = self.paper(sequence, backbone)
+        if paper is not None:
+            preset = self.options.preset if self.options.preset == PRESET else preset_of(backbone, self.options.preset)
+            argument = self.argument(self.options.data[0])
+            made = paper_base(paper, argument, preset, self.options.base_steps, self.options.share)
+            return config.override(made, self.options.base_changes)
         recipe = recipes.base_for(start, backbone, preset_of(backbone, self.options.preset))
         changes: dict[str, Any] = {"data": self.argument(recipe.data)}
         if self.options.data:
@@ -176,8 +204,12 @@ class Planner:
 
     # --- trainings ------------------------------------------------------------------------------------------------
 
-    def recipe(self, sequence: str, chosen: Sequence[int] = (0, 1, 2)) -> SequenceRecipe:
-        """The recipe of a sequence for this bench, without what belongs to one method, network or seed."""
+    def recipe(self, sequence: str, chosen: Sequence[int] = (0, 1, 2), backbone: str = "kbnet") -> SequenceRecipe:
+        """The recipe of a sequence for this bench, without what belongs to one method or seed."""
+        paper, options = self.paper(sequence, backbone), self.options
+        if paper is not None:
+            made = paper_sequence(paper, options.data, self.domains(sequence, chosen), options.steps, options.share)
+            return in_every_stage(config.override(made, options.changes), options.changes)
         recipe = recipes.SEQUENCES[sequence]()
         steps = self.options.steps or recipe.schedule.steps
         schedule = dataclasses.replace(recipe.schedule, steps=steps)
@@ -187,8 +219,10 @@ class Planner:
     def training(self, row: Training) -> Cell:
         """The cell of one method on one sequence."""
         check_fit(row.method, row.backbone, self.options.preset)
-        base, recipe = self.base(row.sequence, row.backbone), self.recipe(row.sequence, row.chosen)
+        base, recipe = self.base(row.sequence, row.backbone), self.recipe(row.sequence, row.chosen, row.backbone)
         every = max(1, recipe.schedule.steps // 10) if row.curve else 0
+        if every and recipe.stages:  # its steps follow from the data: as often as checkpoints are judged
+            every = recipe.select.every if recipe.select else CheckpointChoice().every
         recipe = dataclasses.replace(recipe, start=base.key, seed=row.seed, curve_every=every)
         recipe = self.of_method(recipe, row.backbone, row.method, row.changes)
         inputs = {"recipe": config.to_dict(recipe), "method": row.method, "split": row.split}
@@ -200,7 +234,7 @@ class Planner:
         self, recipe: SequenceRecipe, backbone: str, method: str, changes: Mapping[str, Any]
     ) -> SequenceRecipe:
         """Only this method's rate and settings: to tune one method leaves the cells of the others alone."""
-        tuned = chosen_values(self.options.tuned, recipe.name, backbone, method)
+        tuned = chosen_values(self.options.tuned, recipe.name.removeprefix("paper-"), backbone, method)
         rate = tuned.get("rate", recipe.rates.get(method))
         values_of_method = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes

@@ -11,6 +11,7 @@ import torch
 from protodepth import config
 from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.backbones.fusionnet import FusionNet
+from protodepth.backbones.posenet import PoseNet
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
@@ -21,6 +22,7 @@ from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.report.results import about_run, results_document
 from protodepth.storage import files
+from protodepth.training.fit import Schedule
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.runs import build_method, open_domains, train_base, train_scaffnet
 from protodepth.training.sequence import run_sequence
@@ -43,7 +45,10 @@ def run_base(job: Job) -> dict[str, Any]:
             if isinstance(network, FusionNet):
                 prepare_scaffold(job, network, recipe)
 
-        with job.reporter.bar(job.cell.title, recipe.schedule.steps) as advance:
+        steps = recipe.schedule.steps
+        if recipe.schedule.epochs is not None:
+            steps = recipe.schedule.counted(len(open_domain(recipe.data).train)).steps
+        with job.reporter.bar(job.cell.title, steps) as advance:
             model = train_base(
                 recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare, device=job.store.device
             )
@@ -64,6 +69,8 @@ def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
         files.load_state(network.scaffnet, stored, kept)
         network.scaffnet.eval().requires_grad_(False)
         return
+    stored_schedule = job.cell.inputs.get("scaffold_schedule")
+    domain = open_domain(job.cell.inputs["scaffold"])
     schedule = replace(
         recipe.schedule,
         steps=max(1, recipe.schedule.steps // 2),
@@ -71,7 +78,8 @@ def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
         rate=2e-3,
         augment=AugmentConfig(remove_points=(0.0, 0.6), remove_rows=(0.0, 0.6)),
     )
-    domain = open_domain(job.cell.inputs["scaffold"])
+    if stored_schedule is not None:  # the published one
+        schedule = config.from_dict(Schedule, stored_schedule, "schedule of ScaffNet").counted(len(domain.train))
     with job.reporter.bar(f"{job.cell.title}: ScaffNet", schedule.steps) as advance:
         train_scaffnet(network.scaffnet, domain, schedule, seed=recipe.seed, log=job.log(advance))
     files.write_json(about, {"sha256": files.write_tensors(kept, network.scaffnet.state_dict())})
@@ -83,6 +91,9 @@ def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
     for name in model.domains:
         if name != domains[0].name:
             model.delete_domain(name)
+    if model.pose is None and sequence_recipe(cell).objective.poses == "network" and model.backbone.default_pose:
+        torch.manual_seed(sequence_recipe(cell).seed)  # a converted network comes without one
+        model.pose = PoseNet(**model.backbone.default_pose).to(store.device)
     if domains[0].name not in model.domains:
         describe(model, domains[0].name, domains[0].train, domains[0].val)
     return model

@@ -164,13 +164,13 @@ def scaled(schedule: Schedule, factor: float) -> Schedule:
     if schedule.epochs is None:
         return schedule
     side = math.sqrt(min(1.0, factor))
-    sizes = schedule.augment.crop
-    height, width = (min(s, max(SMALLEST_SIDE, round(s * side))) for s in sizes or (0, 0))
+    rows, columns = (min(s, max(SMALLEST_SIDE, round(s * side))) for s in schedule.augment.crop or (0, 0))
+    crop = (rows, columns) if schedule.augment.crop else None
     return replace(
         schedule,
         epochs=schedule.epochs * factor,
         batch_size=min(schedule.batch_size, max(FEWEST_FRAMES, round(schedule.batch_size * factor))),
-        augment=replace(schedule.augment, crop=(height, width) if sizes else None),
+        augment=replace(schedule.augment, crop=crop, at_most=True),
         workers=0,
     )
 
@@ -182,8 +182,10 @@ def rehearsed(recipe: SequenceRecipe, factor: float) -> SequenceRecipe:
     for options in values.values():
         if "size" in options:
             options["size"] = max(FEWEST_FRAMES, round(options["size"] * factor))
-    schedule = scaled(recipe.schedule, factor)
-    return replace(recipe, stages=stages or None, schedule=schedule, settings=values, scale=factor)
+    schedule, select = scaled(recipe.schedule, factor), recipe.select
+    if select is not None:
+        select = replace(select, every=max(1, round(select.every * factor)))
+    return replace(recipe, stages=stages or None, schedule=schedule, settings=values, select=select, scale=factor)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

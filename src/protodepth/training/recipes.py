@@ -50,6 +50,7 @@ class BaseRecipe:
     supervised: bool = False  # ScaffNet alone: learns from the exact depth of a world that is in no sequence
     seed: int = 0
     select: CheckpointChoice | None = None  # None = the last checkpoint
+    scale: float | None = None  # share of the published epochs, in a rehearsal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

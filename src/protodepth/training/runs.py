@@ -88,6 +88,7 @@ def train_base(
     pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
     model = ProtoDepth(network, recipe.prototypes, pose=pose).to(device)
     domain = open_domain(recipe.data)
+    domain = domain if recipe.scale is None else rehearsal(domain)
     steps = recipe.schedule.counted(len(domain.train)).steps
     report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {steps} steps")
     if recipe.supervised:
@@ -127,7 +128,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
         batch = batch.to(next(network.parameters()).device)
         if batch.ground_truth is None:
             raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
-        batch = crop(batch, schedule.augment, generator(seed, step))
+        batch = crop(batch, schedule.augment, generator(seed, step), at_most=True)
         view = augment(batch.without_ground_truth(), schedule.augment, generator(seed, step)).batch
         optimiser.zero_grad()
         loss = supervised_loss(network(view), batch.ground_truth)  # type: ignore[arg-type]
@@ -182,8 +183,15 @@ def learn_sequence(
 
 def open_domains(recipe: SequenceRecipe) -> list[Domain]:
     domains = [open_domain(argument) for argument in recipe.domains]
+    if recipe.scale is not None:
+        domains = [rehearsal(domain) for domain in domains]
     check_names(recipe.domains, [domain.name for domain in domains])
     return domains
+
+
+def rehearsal(domain: Domain) -> Domain:
+    """Judged without the crop: the frames of a rehearsal may be smaller than it."""
+    return dataclasses.replace(domain, rules=dataclasses.replace(domain.rules, crop=None))
 
 
 def check_names(arguments: Sequence[str], names: Sequence[str]) -> None:

@@ -98,8 +98,12 @@ def fit_selected(
     """``fit``, and then the method as it was at its best look; without a selection as it is at the end."""
     if select is None or not method.trains:
         return fit(method, domain, schedule, seed=seed, log=log, folder=folder, each_step=each_step)
-    best = BestCheckpoint(method, domain, select, folder)
     steps = method.budget(schedule.counted(len(domain.train)).steps)
+    if len(domain.split(select.split)) == 0:
+        record = fit(method, domain, schedule, seed=seed, log=log, folder=folder, each_step=each_step)
+        record.kept = {"step": steps, "of": steps, "reason": f"{domain.name} has no {select.split} frames to choose by"}
+        return record
+    best = BestCheckpoint(method, domain, select, folder)
 
     def each(step: int) -> None:
         if each_step is not None:

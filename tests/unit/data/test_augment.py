@@ -221,3 +221,17 @@ def test_published_settings_rotate_only_the_base_training() -> None:
     assert AugmentConfig.published("base").rotation == 25.0
     assert AugmentConfig.published("methods").rotation == 0.0
     assert math.isclose(AugmentConfig.published("methods").resize[0], 0.6)
+
+
+def test_crop_and_pad_is_a_shift_by_at_most_what_is_cut_and_undo_says_what_left() -> None:
+    batch = Batch(
+        image=torch.rand(8, 3, 20, 40), sparse_depth=torch.ones(8, 1, 20, 40), intrinsics=torch.eye(3).repeat(8, 1, 1)
+    )
+    view = augment(batch, AugmentConfig(crop_pad=(0.8, 0.8)), generator(0, 0))
+    moved = view.batch.intrinsics[:, :2, 2] - batch.intrinsics[:, :2, 2]
+    assert (moved[:, 0].abs() <= 0.2 * 39 + 1e-4).all()
+    assert (moved[:, 1].abs() <= 0.2 * 19 + 1e-4).all()
+    assert moved.abs().max() > 1
+    _, mask = view.undo(view.batch.sparse_depth)
+    kept = (40 - moved[:, 0].abs().ceil()) * (20 - moved[:, 1].abs().ceil())
+    assert torch.equal(mask.sum((1, 2, 3)), kept)

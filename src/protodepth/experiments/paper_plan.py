@@ -1,0 +1,117 @@
+"""Which of the paper's recipes a bench runs: whenever its data are the paper's datasets, or by name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from protodepth import config
+from protodepth.data.arguments import open_domain, parse_argument, split_query
+from protodepth.errors import ConfigError
+from protodepth.storage.files import read_json
+from protodepth.training import published
+from protodepth.training.paper_recipes import PaperRecipe, rehearsed, scaled
+from protodepth.training.recipes import BaseRecipe, SequenceRecipe, StageRecipe
+
+WORLDS = "worlds"  # --recipe worlds: the drawn worlds' recipe, whatever the data are
+PRESET = "paper"  # the published network of the sequence
+# SceneNet, on which ScaffNet learned indoors, has no reader here; outdoors it learned on Virtual KITTI.
+SCAFFOLDS = {"indoor": "worlds:office?train=600&size=192x256", "outdoor": "vkitti", "mixed": "vkitti"}
+SPARE_SCAFFOLD = "worlds:garden?train=600&size=160x384"
+
+
+def dataset_of(argument: str) -> str | None:
+    """The paper's dataset that a data argument names, also through a prepared manifest; None if it is none of them.
+
+    >>> dataset_of("void:/data/void_release?density=500"), dataset_of("worlds:room")
+    ('void', None)
+    """
+    name, rest = parse_argument(argument)
+    if name == "manifest":
+        name = str(read_json(Path(split_query(rest)[0]) / "manifest.json").get("dataset"))
+    return name if name in (*published.INDOOR, *published.OUTDOOR) else None
+
+
+@cache
+def _name(argument: str) -> str:
+    return dataset_of(argument) or open_domain(argument).name
+
+
+def is_paper(recipe: str, data: Sequence[str]) -> bool:
+    """Whether a bench on this data runs a recipe of the paper.
+
+    >>> is_paper("", ("nyu_v2:/a", "scannet:/b", "void:/c")), is_paper("", ()), is_paper("worlds", ("kitti:/a",) * 3)
+    (True, False, False)
+    """
+    if recipe and recipe != WORLDS and not data:
+        raise ConfigError(f"--recipe {recipe} needs its datasets: --data D1 D2 D3 (docs/datasets.md)")
+    if recipe:
+        return recipe != WORLDS
+    return len(data) >= 3 and all(dataset_of(argument) for argument in data[:3])
+
+
+def paper_recipe(recipe: str, sequence: str, backbone: str, data: Sequence[str]) -> PaperRecipe | None:
+    """The recipe of a sequence with a network; None where the drawn worlds' one counts."""
+    if not is_paper(recipe, data):
+        return None
+    text = recipe or f"paper-{sequence}"
+    if published.parse(text)[0] != f"paper-{sequence}":
+        raise ConfigError(f"--recipe {recipe} does not fit the sequence {sequence}: paper-{sequence}, or another bench")
+    found = [dataset_of(argument) for argument in data[:3]]
+    known = published.SEQUENCES[f"paper-{sequence}"]
+    datasets = [name or known[number] for number, name in enumerate(found)]
+    return PaperRecipe.of(text, backbone, datasets if len(set(datasets)) == len(datasets) else ())
+
+
+def paper_base(paper: PaperRecipe, data: str, preset: str, steps: int | None, scale: float | None) -> BaseRecipe:
+    """How D_1 is learned from scratch."""
+    recipe = paper.base(data, None if preset == PRESET else preset)
+    schedule = recipe.schedule if steps is None else replace(recipe.schedule, steps=steps, epochs=None)
+    if scale is not None:
+        schedule = scaled(schedule, scale)
+    if paper.network == "fusionnet":
+        span = recipe.backbone_options["depth_range"]
+        own = dict(_preset_scaffnet(recipe.preset))
+        recipe = replace(recipe, backbone_options={**recipe.backbone_options, "scaffnet": {**own, "depth_range": span}})
+    return replace(recipe, schedule=schedule, scale=scale)
+
+
+def _preset_scaffnet(preset: str) -> dict[str, Any]:
+    from protodepth.backbones.scaffnet import ScaffNet
+
+    return ScaffNet.presets.get(preset, ScaffNet.presets["small"])
+
+
+def paper_sequence(
+    paper: PaperRecipe, data: Sequence[str], chosen: Sequence[str], steps: int | None, scale: float | None
+) -> SequenceRecipe:
+    """How the later domains are learned."""
+    recipe = paper.sequence_recipe("", chosen, [_name(argument) for argument in data[:3]])
+    if steps is not None:
+        stages = {n: _with_steps(stage, steps) for n, stage in (recipe.stages or {}).items()}
+        recipe = replace(recipe, stages=stages, schedule=replace(recipe.schedule, steps=steps, epochs=None))
+    return recipe if scale is None else rehearsed(recipe, scale)
+
+
+def _with_steps(stage: StageRecipe, steps: int) -> StageRecipe:
+    return replace(stage, schedule=replace(stage.schedule, steps=steps, epochs=None))
+
+
+def in_every_stage(recipe: SequenceRecipe, changes: Sequence[str]) -> SequenceRecipe:
+    """``--set schedule.batch_size=4`` means every stage, as it means the one schedule of the worlds."""
+    shared = tuple(c for c in changes if c.startswith(("schedule.", "objective.")))
+    if not shared or not recipe.stages:
+        return recipe
+    return replace(recipe, stages={name: config.override(stage, shared) for name, stage in recipe.stages.items()})
+
+
+def scaffold_inputs(paper: PaperRecipe, sequence: str, data: Sequence[str], given: str, scale: float | None) -> Any:
+    """What FusionNet's ScaffNet learns from, and how long."""
+    wanted = SCAFFOLDS[sequence]
+    if wanted == "vkitti":
+        wanted = next((d for d in data if dataset_of(d) == "vkitti"), SPARE_SCAFFOLD)
+    schedule = paper.scaffold()
+    if scale is not None:
+        schedule, wanted = scaled(schedule, scale), wanted.replace("train=600", "train=4").partition("&size")[0]
+    return {"scaffold": given or wanted, "scaffold_schedule": config.to_dict(schedule)}
