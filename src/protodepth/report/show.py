@@ -19,7 +19,7 @@ from protodepth.report import pictures
 from protodepth.storage.files import write_bytes
 from protodepth.types import Prediction
 
-Facts = Mapping[str, str]
+Caption = Mapping[str, str]
 
 
 def html(thing: Any) -> str:
@@ -64,7 +64,7 @@ def draw_prediction(p: Prediction) -> bytes:
     return pictures.png(np.asarray(both))
 
 
-def prediction_facts(p: Prediction) -> Facts:
+def prediction_facts(p: Prediction) -> Caption:
     low, middle, high = np.percentile(p.depth, [1, 50, 99])
     alike = ", ".join(f"{n} {v:.3f}" for n, v in sorted(p.similarity.items(), key=lambda pair: -pair[1]))
     return {
@@ -108,7 +108,7 @@ def save(p: Prediction, folder: str | Path) -> list[Path]:
 # --- data, adaptation, evaluation -------------------------------------------------------------------------------------
 
 
-def domain_facts(domain: Domain) -> Facts:
+def domain_facts(domain: Domain) -> Caption:
     counts = ", ".join(f"{len(domain.split(s))} {s}" for s in SPLITS)
     known = {k: str(v) for k, v in domain.identity.items() if isinstance(v, str | int | float)}
     rules = f"{domain.rules.min_depth:g} .. {domain.rules.max_depth:g} m"
@@ -128,7 +128,7 @@ def draw_adaptation(result: Any) -> bytes:
     return as_png(figure)
 
 
-def adaptation_facts(result: Any) -> Facts:
+def adaptation_facts(result: Any) -> Caption:
     return {
         "domain": result.name,
         "error at held-out points": f"{result.before:.1f} -> {result.after:.1f} mm "
@@ -149,7 +149,7 @@ def draw_evaluation(result: Any) -> bytes:
     return as_png(figure)
 
 
-def evaluation_facts(result: Any) -> Facts:
+def evaluation_facts(result: Any) -> Caption:
     chosen = ", ".join(f"{name} {result.chosen.count(name)}" for name in dict.fromkeys(result.chosen))
     means = {name.upper(): f"{result.mean[name]:.2f} {UNITS[name]}" for name in METRICS}
     bad = {"left out": f"{len(result.bad_frames)} frames that cannot be read"} if result.bad_frames else {}
@@ -169,7 +169,7 @@ def as_png(figure: Any) -> bytes:
 
 
 # Adaptation and Evaluation stand above this room: known by name.
-KINDS: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], Facts]]] = {
+KINDS: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], Caption]]] = {
     "Prediction": (draw_prediction, prediction_facts),
     "Domain": (contact_sheet, domain_facts),
     "Adaptation": (draw_adaptation, adaptation_facts),
