@@ -1,5 +1,7 @@
 """Scores over seeds, paired differences, gains, costs, findings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from protodepth.experiments import (
     main_tables,
     scores,
 )
+from protodepth.experiments.scores import groups
 from protodepth.report.tables import Table, Value
 
 
@@ -77,3 +80,18 @@ def test_costs_leave_out_the_times_of_resumed_runs(rows):
     cells = find(main_tables.cost_table(rows), "Finetuned")
     assert cells["training"].mean == 2.0
     assert cells["parameters extra"].mean == pytest.approx(5.0)  # the last of two columns of that name: per cent
+
+
+def test_a_run_on_the_papers_datasets_is_compared_and_one_on_others_is_not() -> None:
+    printed = next(r for r in main_tables.score_rows("indoor") if (r.backbone, r.method) == ("kbnet", "finetune"))
+    errors = [[printed.value("performance", "mae")] * 3] * 3
+    wanted = ["nyu_v2", "scannet", "void"]
+    finished = [(row_cell("finetune", 0), {**document("finetune", errors), "domains": wanted})]
+    assert not main_tables.same_sets(finished, "indoor")
+    cell = replace(finished[0][0], inputs={"recipe": {"name": "paper-indoor"}})
+    finished = [(cell, finished[0][1])]
+    assert main_tables.same_sets(finished, "indoor")
+    assert not main_tables.same_sets([(cell, {**finished[0][1], "domains": wanted[::-1]})], "indoor")
+    table = main_tables.beside_table(groups(finished), "indoor")
+    assert table.lines[0].cells[0] == "+0.0 % ="
+    assert not str(table.lines[0].cells[1]).endswith("=")
