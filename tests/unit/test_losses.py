@@ -295,6 +295,14 @@ def test_pose_consistency_is_zero_for_opposite_motions_and_the_mean_square_other
     assert float(losses.pose_consistency(pose, pose)) == pytest.approx(float(expected))
 
 
+def test_inside_is_the_image_with_its_border_and_in_front_of_the_camera() -> None:
+    x = torch.tensor([[[0.0, 3.0, 3.01, -0.01], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
+    y = torch.tensor([[[0.0, 2.0, 1.0, 1.0], [-0.01, 2.01, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]]])
+    z = torch.tensor([[[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0], [0.0, -1.0, 0.1, 5.0]]])
+    found = losses.inside(torch.stack([x, y], 1), z[:, None])  # of 3x4 pixels
+    assert found[0, 0].tolist() == [[1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+
+
 def test_the_prior_pulls_only_where_it_reconstructs_at_least_as_well() -> None:
     depth, prior = torch.full((1, 1, 2, 2), 2.0), torch.full((1, 1, 2, 2), 5.0)
     error, prior_error = torch.tensor([[[[1.0, 1.0], [1.0, 1.0]]]]), torch.tensor([[[[0.5, 1.0], [2.0, 2.0]]]])

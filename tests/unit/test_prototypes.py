@@ -155,6 +155,20 @@ def test_starts_have_the_stated_spread() -> None:
     assert float((low.U @ low.V).detach().std()) == pytest.approx(1 / 16, rel=0.1)
 
 
+def test_nothing_said_is_the_papers_indoor_setting_drawn_from_seed_0() -> None:
+    config = PrototypeConfig()
+    assert (config.image_size, config.depth_size) == (10, 5)
+    a, b = DomainPrototypes(SPECS, 6, config), DomainPrototypes(SPECS, 6, config, seed=0)
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_sets_of_one_prototype_are_gathered_beside_a_domain_that_leaves_the_layer_alone() -> None:
+    X = latents(b=2)
+    domains = [domain(seed=1, image_size=1, depth_size=1), domain(seed=3, base=True)]
+    together = apply(X, gather(domains, torch.tensor([1, 0]), SPECS), SPECS)
+    assert all(torch.equal(together[spec.name][0], X[spec.name][0]) for spec in SPECS)
+
+
 def test_set_sizes_follow_the_modality() -> None:
     d = DomainPrototypes(SPECS, 6, PrototypeConfig(image_size=7, depth_size=2))
     assert [len(d.sets[s.name].P) for s in SPECS] == [7, 2, 7, 7]
