@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,13 @@ def seal(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """What ``write_sealed`` was given.  Files of earlier versions have no seal and are taken as they are."""
+def read_sealed(path: Path, earlier: Collection[str] | None = None) -> dict[str, Any]:
+    """What ``write_sealed`` was given.  Files of earlier versions have no seal and are taken as they are.
+
+    ``earlier``: the entries that those had.  A file without a seal and with any other is a sealed one that was damaged.
+    """
     value = read_json(path)
-    if "sealed" not in value and "format_version" not in value:
+    if "sealed" not in value and "format_version" not in value and (earlier is None or set(value) <= set(earlier)):
         return value
     stated = value.pop("sealed", None)
     if stated != seal(value):

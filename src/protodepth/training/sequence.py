@@ -111,7 +111,7 @@ class Curve:
 
     def _add_stored(self, file: Path) -> None:
         try:
-            self._add(files.read_sealed(file)["points"])
+            self._add(files.read_sealed(file, earlier={"points"})["points"])
         except (LookupError, TypeError) as error:
             raise CheckpointError(f"{file} holds no curve ({error!r}): remove it, it is measured again") from None
 

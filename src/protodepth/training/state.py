@@ -103,7 +103,7 @@ class TrainingState:
         if self.folder is None or not (self.folder / "state.json").exists():
             return 0
         place = self.folder / "state.json"
-        meta = files.read_sealed(place)
+        meta = files.read_sealed(place, earlier={*self.about, "step", "file", "sha256", "scaler"})
         for key, value in self.about.items():
             if meta.get(key) != value:
                 raise CheckpointError(

@@ -83,7 +83,8 @@ def test_states_of_earlier_versions_load_and_their_damage_is_no_traceback(
 ) -> None:
     seen = attack(stored, tmp_path, room, 200, 2, sealed=False)
     assert seen["parsed"] > 20
-    (tmp_path / "state.json").write_text(json.dumps(files.read_sealed(stored / "state.json")))
+    earlier = {k: v for k, v in files.read_sealed(stored / "state.json").items() if k != "counts"}
+    (tmp_path / "state.json").write_text(json.dumps(earlier))
     assert state(make(room), tmp_path).load() == 3
 
 
