@@ -18,7 +18,8 @@ from protodepth.experiments import bench, trainings
 from protodepth.methods.base import methods
 from protodepth.methods.protodepth import ProtoDepthMethod
 from protodepth.model import ProtoDepth
-from protodepth.training import runs
+from protodepth.training import stages
+from protodepth.training.evaluate import evaluate
 
 TINY = ["--size", "32x48", "--frames", "3", "--steps", "2", "--base-steps", "1"]
 
@@ -121,7 +122,7 @@ def test_another_configuration_in_the_same_folder_is_refused(out, capsys):
 
 
 def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_path, monkeypatch):
-    fitted, trained, depths = runs.fit, trainings.train_scaffnet, []
+    fitted, trained, depths = stages.fit, trainings.train_scaffnet, []
 
     def cut(*arguments, **named):
         raise KeyboardInterrupt
@@ -131,11 +132,11 @@ def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_
         depths.append({k: v.clone() for k, v in network.state_dict().items()})
         return found
 
-    monkeypatch.setattr(runs, "fit", cut)
+    monkeypatch.setattr(stages, "fit", cut)
     monkeypatch.setattr(trainings, "train_scaffnet", counted)
     words = ("indoor", "--backbone", "fusionnet", "--methods", "pretrained")
     run(tmp_path / "out", *words, code=130)
-    monkeypatch.setattr(runs, "fit", fitted)
+    monkeypatch.setattr(stages, "fit", fitted)
     run(tmp_path / "out", *words)
     assert len(depths) == 1
     (folder,) = (tmp_path / "out" / "cells" / "base").glob("*/model")
@@ -145,19 +146,19 @@ def test_scaffnet_is_trained_once_even_if_the_base_around_it_is_interrupted(tmp_
 
 def test_an_interrupted_bench_goes_on_and_ends_with_the_same_numbers(out, tmp_path, monkeypatch):
     run(out, "outdoor", *MAIN)
-    fitted = trainings.fit
+    fitted = stages.fit
 
     def cut(method, domain, *arguments, **named):
         if (method.name, domain.name) == ("protodepth", "highway"):
             raise KeyboardInterrupt
         return fitted(method, domain, *arguments, **named)
 
-    monkeypatch.setattr(trainings, "fit", cut)
+    monkeypatch.setattr(stages, "fit", cut)
     run(tmp_path / "out", "outdoor", *MAIN, code=130)
     done = cells(tmp_path / "out")
     assert done
     assert not list((tmp_path / "out").rglob("lock"))
-    monkeypatch.setattr(trainings, "fit", fitted)
+    monkeypatch.setattr(stages, "fit", fitted)
     run(tmp_path / "out", "outdoor", *MAIN)
     assert {k: cells(tmp_path / "out")[k] for k in done} == done
 
@@ -212,7 +213,7 @@ def test_the_last_state_of_a_training_predicts_what_its_table_says(out):
         if training.label["method"] in ("finetune", "protodepth"):
             domains = [open_domain(d) for d in training.inputs["recipe"]["domains"]]
             method = trainings.load_stage(store, training, domains, domains[-1].name)
-            found = trainings.evaluate(lambda b, m=method: m.predict(b, None), domains[1].test, domains[1].rules).mean
+            found = evaluate(lambda b, m=method: m.predict(b, None), domains[1].test, domains[1].rules).mean
             told = store.result(training)["matrix"][method.name]["agnostic"]["mae"][2][1]
             assert found["mae"] == pytest.approx(told, rel=1e-6)
 

@@ -45,7 +45,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         model.add_domain(chosen, base=True)
         return chosen
 
-    monkeypatch.setattr("protodepth.training.adapt.prepare", lambda model, data, name, *rest: name)
+    monkeypatch.setattr("protodepth.training.task.prepare", lambda model, data, name, *rest: name)
     monkeypatch.setattr(
         "protodepth.training.adapt.make_plan", lambda *rest: SimpleNamespace(steps=1, schedule=Schedule())
     )

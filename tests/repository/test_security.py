@@ -9,6 +9,7 @@ import protodepth
 
 ROOT = Path(protodepth.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+ERRORS = {"PicklingError", "UnpicklingError"}  # to catch them makes no program of data
 MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "cloudpickle"}
 
 
@@ -27,11 +28,11 @@ def faults(source: str) -> list[str]:
                 if a.name.split(".")[0] in MODULES - {"pickle"} or (a.name == "pickle" and a.asname)
             ]
         elif isinstance(node, ast.ImportFrom):
-            names = {a.name for a in node.names} - {"UnpicklingError"}
+            names = {a.name for a in node.names} - ERRORS
             found += [f"from {node.module}"] if names and str(node.module).split(".")[0] in MODULES else []
             found += ["from torch import load"] if node.module == "torch" and "load" in names else []
         elif isinstance(node, ast.Attribute):  # to catch its error is all that one may do with pickle
-            found += [dotted(node)] if dotted(node.value) == "pickle" and node.attr != "UnpicklingError" else []
+            found += [dotted(node)] if dotted(node.value) == "pickle" and node.attr not in ERRORS else []
         elif isinstance(node, ast.Call):
             found += call_faults(dotted(node.func), node)
     return found

@@ -53,5 +53,9 @@ def plain(kind: type, text: str) -> type:
 
 
 def union(tree: dict[str, Any]) -> Any:
-    parts = ((union(kind) if isinstance(kind, dict) else kind, name) for name, kind in tree.items())
+    """A group of one command (``recipe show``) stands for it: a union of one is no choice to tyro."""
+    alone = {
+        name: next(iter(kind.values())) for name, kind in tree.items() if isinstance(kind, dict) and len(kind) == 1
+    }
+    parts = ((union(k) if isinstance(k, dict) else k, name) for name, k in {**tree, **alone}.items())
     return Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for kind, name in parts)]  # noqa: UP007  of a tuple

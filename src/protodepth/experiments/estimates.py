@@ -126,10 +126,10 @@ class Estimator:
             steps = schedule.counted(len(domain.train)).steps
             crop = schedule.augment.crop or domain.train[0].image.shape[:2]
             step = self.step(base, not methods.get(name).chooses, (int(crop[0]), int(crop[1])))
-            work = WORK.get(name, 1.0)
-            pixels = crop[0] * crop[1] * schedule.batch_size * max(work, 1.0)
-            stages.append((domain.name, len(domain.train), steps if work else 0))
-            seconds += steps * work * step.seconds_per_pixel * crop[0] * crop[1] * schedule.batch_size
+            factor = WORK.get(name, 1.0)
+            pixels = crop[0] * crop[1] * schedule.batch_size * max(factor, 1.0)
+            stages.append((domain.name, len(domain.train), steps if factor else 0))
+            seconds += steps * factor * step.seconds_per_pixel * crop[0] * crop[1] * schedule.batch_size
             memory = max(memory, step.bytes_per_pixel * pixels + step.fixed_bytes)
         return CellCost(tuple(stages), seconds, memory)
 

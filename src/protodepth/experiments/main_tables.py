@@ -64,13 +64,13 @@ CLOSE = 5.0  # per cent of the printed number
 def differences(rows: Sequence[Group], sequence: str) -> list[tuple[Group, list[float]]]:
     """100 (ours - printed) / printed for performance and SPTO in all metrics, of the rows that the paper prints."""
     printed = {(r.backbone, r.method, r.setting): r for r in score_rows(sequence)}
-    found = []
+    compared = []
     for g in rows:
         there, ours = printed.get((g.backbone, g.method, g.setting)), g.row()
         if there is not None:
             pairs = [(ours.value(s, m), there.value(s, m)) for s in SCORES[1:] for m in METRICS]
-            found.append((g, [100 * (own - known) / known for own, known in pairs]))
-    return found
+            compared.append((g, [100 * (own - known) / known for own, known in pairs]))
+    return compared
 
 
 def beside_table(rows: Sequence[Group], sequence: str) -> Table:

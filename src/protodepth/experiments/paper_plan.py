@@ -58,9 +58,9 @@ def paper_recipe(recipe: str, sequence: str, backbone: str, data: Sequence[str])
     text = recipe or f"paper-{sequence}"
     if published.parse(text)[0] != f"paper-{sequence}":
         raise ConfigError(f"--recipe {recipe} does not fit the sequence {sequence}: paper-{sequence}, or another bench")
-    found = [dataset_of(argument) for argument in data[:3]]
+    given = [dataset_of(argument) for argument in data[:3]]
     known = published.SEQUENCES[f"paper-{sequence}"]
-    datasets = [name or known[number] for number, name in enumerate(found)]
+    datasets = [name or known[number] for number, name in enumerate(given)]
     return PaperRecipe.of(text, backbone, datasets if len(set(datasets)) == len(datasets) else ())
 
 

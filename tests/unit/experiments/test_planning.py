@@ -32,7 +32,7 @@ def test_settings_reach_the_recipes_and_a_wrong_one_is_refused():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("pach=4", r"unknown option of uformer 'pach'; choose one of: .*patch"),
+        ("pach=4", r"unknown option of uformer 'pach'; did you mean patch"),
         ("patch=0", r"patch=0.* must be positive"),
         ("patch=x", r"uformer cannot be built with .*'patch': 'x'"),
     ],
