@@ -26,6 +26,9 @@ class Backbone(nn.Module, ABC):
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     default_reduction: ClassVar[ReductionName] = "kbnet"  # how its own training reduces the losses (losses.py)
     bounded: ClassVar[bool] = True  # every answer lies within depth_range; False: the range is what the network is for
+    sizes_in_graph: ClassVar[bool] = (
+        True  # an exported graph takes any size; False: the number of its levels depends on it
+    )
     default_pose: ClassVar[dict[str, Any]] = {}  # arguments of the pose network that its training uses
 
     latent_specs: tuple[LatentSpec, ...]

@@ -117,6 +117,7 @@ class ScaleFree(Backbone):
     push: Tensor
     default_reduction = "relative"
     bounded: ClassVar[bool] = False
+    sizes_in_graph: ClassVar[bool] = False
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {},

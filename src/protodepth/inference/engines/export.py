@@ -85,7 +85,10 @@ def export(
     for module in ("onnxscript", "onnx", "onnxruntime", *(["openvino"] if format == "openvino" else [])):
         need(module)
     graph, note = Graph(model, domain), ""
-    for dynamic in (True, False):
+    free = model.backbone.sizes_in_graph
+    if not free:
+        note = f"the size is fixed: the number of levels of {model.backbone.name} depends on it"
+    for dynamic in (True, False) if free else (False,):
         try:
             return replace(_write(graph, model, file, size, dynamic=dynamic), note=note, seconds=clock() - started)
         except (torch.onnx.OnnxExporterError, ExportError, GraphError) as error:
