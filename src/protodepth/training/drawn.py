@@ -177,7 +177,7 @@ def _mean(error: Tensor, weight: Tensor) -> Tensor:
 
 
 def _root(error: Tensor, weight: Tensor) -> Tensor:
-    return (_mean(error.square(), weight) + 1e-8).sqrt()
+    return (_mean(error.square(), weight) + 1e-12).sqrt()
 
 
 def loss(depth: Tensor, scaffold: Tensor, truth: Tensor, sparse: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def test_the_loss_of_the_truth_is_zero_and_of_the_scaffold_about_two_and_a_third
     truth = 1 + torch.rand(2, 1, 24, 32, generator=g)
     scaffold = truth * 1.3
     none = torch.zeros_like(truth)
-    assert float(drawn.loss(truth, scaffold, truth, none)) < 1e-2
+    assert float(drawn.loss(truth, scaffold, truth, none)) < 1e-4
     assert float(drawn.loss(scaffold, scaffold, truth, none)) == pytest.approx(2.3, abs=0.08)
 
 
@@ -65,7 +65,7 @@ def test_pixels_without_truth_do_not_count_and_points_count_a_tenth() -> None:
     wrong = torch.full_like(truth, 2.0)
     wrong[..., :4] = 9.0
     scaffold = torch.full_like(truth, 3.0)
-    assert float(drawn.loss(wrong, scaffold, truth, torch.zeros_like(truth))) < 1e-2
+    assert float(drawn.loss(wrong, scaffold, truth, torch.zeros_like(truth))) < 1e-4
     off = torch.full_like(truth, 2.0)
     off[..., 0, 7] = 4.0
     sparse = torch.zeros_like(truth)
