@@ -4,21 +4,28 @@ import contextlib
 import dataclasses
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal, Union, get_type_hints
+from typing import Annotated, Any, Union, get_type_hints
 
 import tyro
 
 from protodepth.cli import help as helptext
 
 
+SHELLS = ("bash", "zsh", "fish")
+
+
 @dataclass(frozen=True)
 class Completion:
     """Print a script with which the shell completes commands and their options.  Write it where the shell looks."""
 
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    shell: tyro.conf.Positional[str]
     """bash, zsh or fish."""
 
     def run(self) -> None:
+        from protodepth.errors import UnknownNameError
+
+        if self.shell not in SHELLS:
+            raise UnknownNameError("shell", self.shell, SHELLS)
         with contextlib.suppress(SystemExit):  # how tyro ends after printing
             tyro.cli(every_command(), prog="protodepth", args=["--tyro-print-completion", self.shell])
 

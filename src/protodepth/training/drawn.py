@@ -86,6 +86,9 @@ def check_drawn(recipe: DrawnRecipe) -> None:
         raise ConfigError(
             f"crops of up to {least[0]}x{least[1]} do not fit into frames of {recipe.size}: give another size"
         )
+    least_count = min(recipe.steps, recipe.frames, *(value for crop in recipe.crops for value in crop))
+    if least_count < 1 or recipe.rate <= 0 or not 0 <= recipe.fall <= 1:
+        raise ConfigError("steps, frames, crops and rate must be positive and fall a share between 0 and 1")
     if not 0 < recipe.start_frames <= recipe.frames:
         raise ConfigError(f"start_frames is {recipe.start_frames}, expected 1 to frames ({recipe.frames})")
 
@@ -326,9 +329,8 @@ def train_drawn(
     *,
     report: Callable[[str], None] = print,
     every: int = 1000,
-    until: float | None = None,
 ) -> Backbone:
-    """Learn, or go on with what is in ``out``; ``curve.jsonl`` is the curve.  ``until``: a time at which to stop."""
+    """Learn, or go on with what is in ``out``; ``curve.jsonl`` is the curve."""
     out.mkdir(parents=True, exist_ok=True)
     learner = DrawnLearner(recipe)
     if (out / "state.json").exists():
@@ -339,7 +341,7 @@ def train_drawn(
     )
     drawer.start()
     try:
-        _learn(learner, out, report, every, until)
+        _learn(learner, out, report, every)
     except KeyboardInterrupt:
         learner.save(out)
         raise
@@ -348,13 +350,12 @@ def train_drawn(
     return learner.averaged()
 
 
-def _learn(learner: DrawnLearner, out: Path, report: Callable[[str], None], every: int, until: float | None) -> None:
+def _learn(learner: DrawnLearner, out: Path, report: Callable[[str], None], every: int) -> None:
     recipe = learner.recipe
     held, began, losses = held_out(recipe, out), time.monotonic(), []
     for batch, truth in batches(recipe, out / "pool", learner.step):
         losses.append(learner.learn(batch, truth))
-        late = until is not None and time.time() > until
-        if learner.step % every == 0 or late or learner.step == recipe.steps:
+        if learner.step % every == 0 or learner.step == recipe.steps:
             learner.save(out)
             line = {"step": learner.step, "loss": float(np.mean(losses)), **judge(learner.averaged(), held)}
             line |= {"rate": recipe.rate_at(learner.step), "seconds": round(time.monotonic() - began, 1)}
@@ -362,5 +363,3 @@ def _learn(learner: DrawnLearner, out: Path, report: Callable[[str], None], ever
                 file.write(json.dumps(line) + "\n")
             report("  ".join(f"{k} {v:.4g}" for k, v in line.items()))
             losses = []
-        if late:
-            break

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
-from protodepth.data.frame import Domain, EvalRules, Frame
+from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame
 from protodepth.data.worlds.clutter import clutter
 from protodepth.data.worlds.raycast import Array, Camera, Scene, relative, rotation
 from protodepth.data.worlds.shading import depth_map, photograph
@@ -105,7 +105,7 @@ class AnyDataset:
     def __getitem__(self, index: int) -> Frame:
         if not -self.count <= index < self.count:
             raise IndexError(f"frame {index} of {self.count}")
-        key = (SEED, ("train", "val", "test").index(self.split) + 1, self.seed, index % self.count)
+        key = (SEED, SPLITS.index(self.split) + 1, self.seed, index % self.count)
         name = f"{NAME}-{self.split}-s{self.seed}-{index % self.count:05d}"
         return frame(np.random.SeedSequence(key), self.size, name)
 
