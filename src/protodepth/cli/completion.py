@@ -10,7 +10,6 @@ import tyro
 
 from protodepth.cli import help as helptext
 
-
 SHELLS = ("bash", "zsh", "fish")
 
 
