@@ -15,6 +15,7 @@ The planes are those of :mod:`planes`.  Where nothing was learned, they are the 
 2 x 2 pixels.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -61,10 +62,11 @@ def shifted(d: Float[Tensor, "b 1 h w"], dilation: int) -> Float[Tensor, "b 9 h 
     return torch.cat(neighbours(d, dilation), 1)
 
 
-def alike(here: Tensor, there: Tensor, dilation: int) -> Float[Tensor, "b 9 h w"]:
-    """Minus the squared distance between the looks of a cell and its neighbours, less what all nine share."""
-    size = shifted(there.square().sum(1, keepdim=True), dilation)
-    return 2 * torch.cat([(here * t).sum(1, keepdim=True) for t in neighbours(there, dilation)], 1) - size
+def alike(places: Sequence[Tensor], there: Tensor, dilation: int) -> Tensor:
+    """Minus the squared distance between each place's look and those of the 3 x 3 cells, less what all nine share."""
+    size, looks = shifted(there.square().sum(1, keepdim=True), dilation), neighbours(there, dilation)
+    rows = [2 * torch.cat([(here * t).sum(1, keepdim=True) for t in looks], 1) - size for here in places]
+    return torch.cat(rows, 1)
 
 
 def conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
@@ -239,11 +241,10 @@ class ScaleFree(Backbone):
         held = count.clamp(max=1)
         for n, dilation in enumerate(DILATIONS):
             d = d + held * (measured - d)
-            weight = (near[:, 9 * n : 9 * n + 9] + alike(look, look, dilation)).softmax(1)
-            d, slopes = (
-                torch.cat([(weight * a).sum(1, keepdim=True) for a in part], 1) for part in around(d, slopes, dilation)
-            )
-        closer = torch.cat([alike(part, look, 1) for part in fine_looks.chunk(4, 1)], 1)
+            weight = (near[:, 9 * n : 9 * n + 9] + alike([look], look, dilation)).softmax(1)
+            d, x, y = ((weight * part).sum(1, keepdim=True) for part in around(d, slopes, dilation))
+            slopes = torch.cat([x, y], 1)
+        closer = alike(fine_looks.chunk(4, 1), look, 1)
         full = _upsample(d, slopes, up + closer)
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()
@@ -256,16 +257,16 @@ def _keep(trust: Tensor) -> Tensor:
     return (chance > 0.5).to(chance.dtype) + (chance - chance.detach())
 
 
-def around(d: Tensor, slopes: Tensor, dilation: int) -> tuple[tuple[Tensor], tuple[Tensor, Tensor]]:
-    """The planes of the 3 x 3 cells around each cell, at the cell's own centre (b 9 h w), and their slopes."""
+def around(d: Tensor, slopes: Tensor, dilation: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The planes of the 3 x 3 cells around each cell, at the cell's own centre (b 9 h w), and their two slopes."""
     x, y = (shifted(s, dilation) for s in slopes.chunk(2, 1))
     away = d.new_tensor([(-i * dilation, -j * dilation) for i in (-1, 0, 1) for j in (-1, 0, 1)])
-    return (shifted(d, dilation) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1),), (x, y)
+    return shifted(d, dilation) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1), x, y
 
 
 def _upsample(d: Tensor, slopes: Tensor, logits: Float[Tensor, "b 36 h w"]) -> Float[Tensor, "b 4 h w"]:
     """The four pixels of each cell: convex mixes of the planes around it, each continued to the pixel."""
-    (centre,), (x, y) = around(d, slopes, 1)
+    centre, x, y = around(d, slopes, 1)
     signs = ((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))
     weights = (part.softmax(1) for part in logits.chunk(4, 1))
     pixels = [(w * (centre + i * x + j * y)).sum(1, keepdim=True) for w, (i, j) in zip(weights, signs, strict=True)]
