@@ -64,8 +64,8 @@ def shifted(d: Float[Tensor, "b 1 h w"], dilation: int) -> Float[Tensor, "b 9 h 
 
 def alike(places: Sequence[Tensor], there: Tensor, dilation: int) -> Tensor:
     """Minus the squared distance between each place's look and those of the 3 x 3 cells, less what all nine share."""
-    size, looks = shifted(there.square().sum(1, keepdim=True), dilation), neighbours(there, dilation)
-    rows = [2 * torch.cat([(here * t).sum(1, keepdim=True) for t in looks], 1) - size for here in places]
+    size, seen = shifted(there.square().sum(1, keepdim=True), dilation), neighbours(there, dilation)
+    rows = [2 * torch.cat([(here * t).sum(1, keepdim=True) for t in seen], 1) - size for here in places]
     return torch.cat(rows, 1)
 
 
