@@ -27,23 +27,23 @@ T = TypeVar("T")
 PATIENCE = timedelta(minutes=30)  # a process that is alive and silent for longer ends the run
 
 
-def started() -> bool:
+def _started() -> bool:
     """Whether torchrun started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
-def joined() -> bool:
+def _joined() -> bool:
     """Whether this process works together with others now."""
     return dist.is_available() and dist.is_initialized()
 
 
 def rank() -> int:
-    return dist.get_rank() if joined() else 0
+    return dist.get_rank() if _joined() else 0
 
 
 def world() -> int:
     """How many processes there are."""
-    return dist.get_world_size() if joined() else 1
+    return dist.get_world_size() if _joined() else 1
 
 
 def leads() -> bool:
@@ -76,7 +76,7 @@ def device(name: str | None = None) -> torch.device:
 
 def alone(command: str) -> None:
     """Refuse a command that several processes would do several times."""
-    if started():
+    if _started():
         raise ConfigError(
             f"protodepth {command} runs in one process, torchrun started {os.environ['WORLD_SIZE']}: "
             "call it without torchrun"
@@ -90,7 +90,7 @@ def together(name: str | None = None) -> Iterator[torch.device]:
     Tensors on a CPU travel by gloo, on a GPU by nccl.
     """
     here = device(name)
-    if not started():
+    if not _started():
         yield here
         return
     if here.type == "cuda":
@@ -120,9 +120,9 @@ def _exchange(action: Callable[[], T]) -> T:
         ) from error
 
 
-def add_up(tensor: Tensor) -> Tensor:
+def _add_up(tensor: Tensor) -> Tensor:
     """The sum over all processes, in place."""
-    if joined():
+    if _joined():
         _exchange(lambda: dist.all_reduce(tensor))
     return tensor
 
@@ -131,7 +131,7 @@ def gather(value: T) -> list[T]:
     """Everybody's value, by rank, for everybody.  Plain values:
     they travel as pickles, between the processes of one run only.
     """
-    if not joined():
+    if not _joined():
         return [value]
     values: list[Any] = [None] * world()
     _exchange(lambda: dist.all_gather_object(values, value))
@@ -140,7 +140,7 @@ def gather(value: T) -> list[T]:
 
 def from_first(value: T) -> T:
     """The first process's value, for everybody."""
-    if not joined():
+    if not _joined():
         return value
     held = [value]
     _exchange(lambda: dist.broadcast_object_list(held, src=0))
@@ -148,14 +148,14 @@ def from_first(value: T) -> T:
 
 
 def anyone(flag: bool) -> bool:
-    return bool(add_up(torch.tensor(float(flag))) > 0) if joined() else flag
+    return bool(_add_up(torch.tensor(float(flag))) > 0) if _joined() else flag
 
 
 def lead(action: Callable[[], T]) -> T:
     """Do something once, in the first process, and give its result to all.
     What is refused there ends the others without a word.
     """
-    if not joined():
+    if not _joined():
         return action()
     if not leads():
         done, result = from_first((False, None))
@@ -176,7 +176,7 @@ def lead(action: Callable[[], T]) -> T:
 
 def weighted(value: Tensor, share: Share | None) -> Tensor:
     """The mean over a whole batch from the mean over this process's rows; a number to decide by, without gradients."""
-    return value if share is None else add_up(value.detach() * share.weight)
+    return value if share is None else _add_up(value.detach() * share.weight)
 
 
 @torch.no_grad()
@@ -186,12 +186,12 @@ def sum_gradients(parameters: Sequence[nn.Parameter], *, finite: bool) -> bool:
 
     A parameter that has a gradient nowhere keeps none: the optimiser must not take it for a zero.
     """
-    if not joined():
+    if not _joined():
         return finite
     blank = [p.grad is None or not finite for p in parameters]
     pieces = [torch.zeros_like(p) if empty else p.grad for p, empty in zip(parameters, blank, strict=True)]
     flags = torch.tensor([*(float(not empty) for empty in blank), float(not finite)], device=parameters[0].device)
-    flat = add_up(torch.cat([*(t.flatten() for t in pieces), flags.to(pieces[0].dtype)]))  # type: ignore[union-attr]
+    flat = _add_up(torch.cat([*(t.flatten() for t in pieces), flags.to(pieces[0].dtype)]))  # type: ignore[union-attr]
     *sums, flag_sums = torch.split(flat, [*(p.numel() for p in parameters), len(flags)])
     known = flag_sums.tolist()
     for parameter, total, count in zip(parameters, sums, known, strict=False):
@@ -202,7 +202,7 @@ def sum_gradients(parameters: Sequence[nn.Parameter], *, finite: bool) -> bool:
 @torch.no_grad()
 def copy_first(tensors: Sequence[Tensor]) -> None:
     """Everybody gets the first process's values: processes that start apart would stay apart."""
-    if joined():
+    if _joined():
         for tensor in tensors:
             _exchange(lambda held=tensor: dist.broadcast(held, src=0))  # type: ignore[misc]
 
@@ -212,12 +212,12 @@ def average_statistics(*modules: nn.Module | None) -> None:
     """The running means and variances of batch norms that learn:
     every process has seen other rows, so the mean is taken.
     """
-    if not joined():
+    if not _joined():
         return
     kept = [m for module in modules if module is not None for m in module.modules() if m.training]
     norms = [m for m in kept if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     tensors = [t for norm in norms for t in (norm.running_mean, norm.running_var) if t is not None]
     if tensors:
-        flat = add_up(torch.cat(tensors)) / world()
+        flat = _add_up(torch.cat(tensors)) / world()
         for tensor, mean in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
             tensor.copy_(mean)

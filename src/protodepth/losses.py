@@ -65,19 +65,19 @@ def weighted_mean(value: Tensor, weight: Mask) -> Float[Tensor, ""]:
     return ((w * value).sum(dim=(1, 2, 3)) / total).mean()
 
 
-def pixel_mean(value: Tensor, weight: Mask) -> Float[Tensor, ""]:
+def _pixel_mean(value: Tensor, weight: Mask) -> Float[Tensor, ""]:
     """Mean over samples and pixels of the sum over channels of w·value: divided by |Omega|, whatever the weights."""
     return (weight * value).sum(dim=1).mean()
 
 
-def gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+def _gradients(x: Tensor) -> tuple[Tensor, Tensor]:
     """Forward differences along x and y."""
     return x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
 
 
-def edge_weights(image: Image) -> tuple[Tensor, Tensor]:
+def _edge_weights(image: Image) -> tuple[Tensor, Tensor]:
     r""":math:`\lambda_X = e^{-|\partial_X I|}`, :math:`\lambda_Y = e^{-|\partial_Y I|}`, mean over channels."""
-    gx, gy = gradients(image)
+    gx, gy = _gradients(image)
     return torch.exp(-gx.abs().mean(1, keepdim=True)), torch.exp(-gy.abs().mean(1, keepdim=True))
 
 
@@ -85,7 +85,7 @@ def smoothness(depth: Depth, image: Image) -> Float[Tensor, ""]:
     r"""Edge-aware smoothness (Eq. 5): mean of :math:`\lambda_X|\partial_X d|` plus mean of
     :math:`\lambda_Y|\partial_Y d|`.
     """
-    (dx, dy), (wx, wy) = gradients(depth), edge_weights(image)
+    (dx, dy), (wx, wy) = _gradients(depth), _edge_weights(image)
     return (wx * dx.abs()).mean() + (wy * dy.abs()).mean()
 
 
@@ -143,15 +143,15 @@ def _structure_inner(a: Image, b: Image, w: Mask) -> Tensor:
 
 
 def _color_pixels(a: Image, b: Image, w: Mask) -> Tensor:
-    return pixel_mean((a - b).abs(), w)
+    return _pixel_mean((a - b).abs(), w)
 
 
 def _structure_pixels(a: Image, b: Image, w: Mask) -> Tensor:
-    return pixel_mean(ssim_distance(reflected(a), reflected(b)), w)
+    return _pixel_mean(ssim_distance(reflected(a), reflected(b)), w)
 
 
 def _structure_paper(a: Image, b: Image, w: Mask) -> Tensor:
-    return pixel_mean(1 - ssim(reflected(a), reflected(b)), w)
+    return _pixel_mean(1 - ssim(reflected(a), reflected(b)), w)
 
 
 def _sparse_points(d: Depth, z: Depth, m: Mask) -> Tensor:
@@ -159,7 +159,7 @@ def _sparse_points(d: Depth, z: Depth, m: Mask) -> Tensor:
 
 
 def _sparse_pixels(d: Depth, z: Depth, m: Mask) -> Tensor:
-    return pixel_mean((d - z).abs(), m)
+    return _pixel_mean((d - z).abs(), m)
 
 
 def _sparse_relative(d: Depth, z: Depth, m: Mask) -> Tensor:
@@ -167,7 +167,7 @@ def _sparse_relative(d: Depth, z: Depth, m: Mask) -> Tensor:
 
 
 def _smooth_paper(d: Depth, image: Image) -> Tensor:
-    (dx, dy), (wx, wy) = gradients(d), edge_weights(image)
+    (dx, dy), (wx, wy) = _gradients(d), _edge_weights(image)
     pixels = d.shape[0] * d.shape[-2] * d.shape[-1]
     return ((wx * dx.abs()).sum() + (wy * dy.abs()).sum()) / pixels
 
@@ -214,7 +214,7 @@ class ObjectiveConfig:
             raise ConfigError(f"unknown reduction {self.reduction!r}; choose one of: {', '.join(REDUCTIONS)}")
 
 
-def single_precision(device: str) -> AbstractContextManager[object]:
+def _single_precision(device: str) -> AbstractContextManager[object]:
     """No autocast in this block: half precision is too coarse for the pixel that a point falls on."""
     half = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if half else nullcontext()
@@ -244,7 +244,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, depth: Depth, *, mask: Mask | None = None, prior: Depth | None = None) -> LossTerms:
         """Terms for a prediction in the batch's own pixels; ``mask`` says where it is valid after augmentation."""
-        with single_precision(depth.device.type):
+        with _single_precision(depth.device.type):
             return self._terms(batch, depth.to(batch.image.dtype), mask, prior)
 
     def _terms(self, batch: Batch, depth: Depth, mask: Mask | None, prior: Depth | None) -> LossTerms:

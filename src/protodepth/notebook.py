@@ -41,7 +41,7 @@ class Notebook:
         model = cast("ProtoDepth", self)
         low, high = model.backbone.depth_range
         overhead = model.overhead()
-        known = [domain_words(model, name, overhead.domains[name]) for name in model.domains]
+        known = [_domain_words(model, name, overhead.domains[name]) for name in model.domains]
         rule = model.rule
         return "\n".join(
             [
@@ -52,7 +52,7 @@ class Notebook:
         )
 
 
-def domain_words(model: "ProtoDepth", name: str, count: int) -> str:
+def _domain_words(model: "ProtoDepth", name: str, count: int) -> str:
     """Size, source and held-out gain of one domain."""
     history = model.history.get(name, History())
     size = "the network itself" if model.domain(name).base else f"{count:,} parameters"

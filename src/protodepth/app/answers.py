@@ -102,7 +102,7 @@ def read(question: Question, depth_range: tuple[float, float], limits: Limits) -
         raise DataError("give an image and a sparse depth map, or pick an example")
     image, sparse = Path(question.image), Path(question.sparse)
     for path, suffixes in ((image, IMAGE_FILES), (sparse, DEPTH_FILES)):
-        check_file(path, suffixes, limits)
+        _check_file(path, suffixes, limits)
     picture = images.read_image(image)
     unit, note, read = unit_of_files([sparse], None if question.unit == AUTO else question.unit, depth_range)
     depth = images.read_depth(sparse, unit, raw=read.get(sparse))
@@ -112,7 +112,7 @@ def read(question: Question, depth_range: tuple[float, float], limits: Limits) -
     return Frame(image=picture, sparse_depth=points, intrinsics=K, name=image.name), note
 
 
-def check_file(path: Path, suffixes: tuple[str, ...], limits: Limits) -> None:
+def _check_file(path: Path, suffixes: tuple[str, ...], limits: Limits) -> None:
     """Refuse what is too large before it is decoded."""
     if path.suffix.lower() not in suffixes:
         raise DataError(f"{path.name} is a {path.suffix or 'nameless'} file, expected {', '.join(suffixes)}")

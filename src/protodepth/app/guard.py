@@ -42,7 +42,7 @@ class Guard:
             return
         refusal = self.refusal(scope)
         if refusal is None:
-            size = body_size(scope) if is_upload(scope) else 0
+            size = _body_size(scope) if _is_upload(scope) else 0
             self.coming += size
             try:
                 await self.answered(scope, receive, send)
@@ -90,9 +90,9 @@ class Guard:
             return None
         if not headers.get(b"content-length", b"").isdigit():
             return 411, "the length of the request is needed"
-        if body_size(scope) > 2 * self.limits.file_bytes:
+        if _body_size(scope) > 2 * self.limits.file_bytes:
             return 413, "the request is too large"
-        return self.full() if is_upload(scope) else None
+        return self.full() if _is_upload(scope) else None
 
     def full(self) -> Refusal | None:
         """Uploads are removed after a while; until then there is room for some."""
@@ -105,11 +105,11 @@ class Guard:
 STUMBLED = (400, "the request was not understood")
 
 
-def is_upload(scope: Scope) -> bool:
+def _is_upload(scope: Scope) -> bool:
     return str(scope.get("path", "")).rstrip("/").endswith("/upload")
 
 
-def body_size(scope: Scope) -> int:
+def _body_size(scope: Scope) -> int:
     length = dict(scope["headers"]).get(b"content-length", b"0")
     return int(length) if length.isdigit() else 0
 

@@ -51,7 +51,7 @@ class Desk:
         self._worker.close()
 
 
-def page(desk: Desk) -> Any:
+def _page(desk: Desk) -> Any:
     """The page's parts and what they do."""
     gr = need("gradio", "app")
     model = desk.model
@@ -71,7 +71,7 @@ def page(desk: Desk) -> Any:
                     )
                     unit = gr.Dropdown([AUTO, "kitti", "mm", "cm", "metres"], value=AUTO, label="Unit of the depth")
                 camera = gr.Textbox(label="Intrinsics fx, fy, cx, cy (pixels)", interactive=False, elem_id="pd-camera")
-                domain = gr.Dropdown(domain_choices(model), value=AUTO, label="Domain", elem_id="pd-domain")
+                domain = gr.Dropdown(_domain_choices(model), value=AUTO, label="Domain", elem_id="pd-domain")
                 button = gr.Button("Complete", variant="primary", elem_id="pd-go")
             with gr.Column(scale=3, min_width=320):
                 result, cloud = gr.HTML(elem_id="pd-result"), gr.HTML(elem_id="pd-cloud")
@@ -95,7 +95,7 @@ def page(desk: Desk) -> Any:
     return blocks.queue(max_size=desk.limits.queue, default_concurrency_limit=1)
 
 
-def domain_choices(model: ProtoDepth) -> list[tuple[str, str]]:
+def _domain_choices(model: ProtoDepth) -> list[tuple[str, str]]:
     names = [(name, name) for name in model.domains]
     return [("auto: chosen for this image", AUTO), *names, ("base: the network as it is", BASE)]
 
@@ -111,7 +111,7 @@ def running(model: ProtoDepth, *, port: int | None = None, limits: Limits = Limi
     desk = Desk(model, limits)
     with tempfile.TemporaryDirectory(prefix="protodepth-app-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        blocks = page(desk)
+        blocks = _page(desk)
         try:
             _, address, _ = blocks.launch(
                 server_name=HOST,

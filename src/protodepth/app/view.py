@@ -31,8 +31,8 @@ def result_html(answer: Answer) -> str:
         label = name if error is None else f"{name}: mean error {100 * error:.1f} cm"
         shown.append(_figure(picture, label, f"dense depth, {name}"))
     pictures = shown if answer.adapted.domain != BASE else shown[:2]
-    grid = f'<div class="pd-pictures">{"".join(pictures)}</div>{scale_bar(low, high, scale)}'
-    return f'<div class="pd-result"><p>{summary(answer)}</p>{grid}{bars(answer)}</div>'
+    grid = f'<div class="pd-pictures">{"".join(pictures)}</div>{_scale_bar(low, high, scale)}'
+    return f'<div class="pd-result"><p>{_summary(answer)}</p>{grid}{bars(answer)}</div>'
 
 
 def _enlarged(picture: np.ndarray) -> np.ndarray:
@@ -40,7 +40,7 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
     return picture_files.enlarge(picture, max(1, round(384 / picture.shape[1])))
 
 
-def scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
+def _scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
     """The colours of the depth with their numbers."""
     strip = uri(picture_files.png(picture_files.palette()[1:][None]))
     marks = (
@@ -54,7 +54,7 @@ def _figure(data: bytes, caption: str, alt: str) -> str:
     return f'<figure><img src="{uri(data)}" alt="{escape(alt)}"><figcaption>{escape(caption)}</figcaption></figure>'
 
 
-def summary(answer: Answer) -> str:
+def _summary(answer: Answer) -> str:
     height, width = answer.adapted.depth.shape
     parts = [
         f"Domain <b>{escape(answer.adapted.domain)}</b>; {width} x {height} pixels in {1000 * answer.seconds:.0f} ms."

@@ -41,7 +41,7 @@ class Worker:
     def _start(self) -> tuple[Any, Connection]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.model, self.limits, self.answerer), daemon=True)
+        process = context.Process(target=_serve, args=(theirs, self.model, self.limits, self.answerer), daemon=True)
         try:
             process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -91,7 +91,7 @@ class Worker:
         self._line.close()
 
 
-def serve(line: Connection, model: ProtoDepth, limits: Limits, answerer: Answerer) -> None:
+def _serve(line: Connection, model: ProtoDepth, limits: Limits, answerer: Answerer) -> None:
     """Answer questions until the line is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the page decides when this ends
         signal.signal(number, signal.SIG_IGN)

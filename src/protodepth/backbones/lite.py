@@ -52,7 +52,7 @@ def _spread(cells: Tensor, like: Tensor, factor: int) -> Tensor:
     return F.interpolate(cells, scale_factor=float(factor), mode="bilinear", align_corners=False)[..., :height, :width]
 
 
-def conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
+def _conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
     layer = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
     nn.init.kaiming_normal_(layer.weight, a=0.2)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ class EncoderStage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.down, self.mix = conv(inputs, outputs, stride=2), conv(outputs, outputs)
+        self.down, self.mix = _conv(inputs, outputs, stride=2), _conv(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mix(F.leaky_relu(self.down(F.leaky_relu(x, 0.2)), 0.2))
@@ -78,7 +78,7 @@ class Merge(nn.Module):
 
     def __init__(self, inputs: int, skip: int, outputs: int) -> None:
         super().__init__()
-        self.up, self.mix = conv(inputs, outputs), conv(outputs + skip, outputs)
+        self.up, self.mix = _conv(inputs, outputs), _conv(outputs + skip, outputs)
 
     def forward(self, x: Tensor, skip: Tensor) -> Tensor:
         x = F.interpolate(x, size=skip.shape[-2:], mode="nearest")
@@ -114,7 +114,7 @@ class Lite(Backbone):
         self.image_stages, self.depth_stages = self._stages(i), self._stages(d)
         widths = [i[4] + d[4], i[4], i[3], i[2], i[1]]  # of the decoder, from the bottleneck up to full size
         self.merges = nn.ModuleList([Merge(widths[n], i[3 - n] + d[3 - n], widths[n + 1]) for n in range(4)])
-        self.head = conv(widths[-1], 1)
+        self.head = _conv(widths[-1], 1)
         nn.init.normal_(self.head.weight, std=1e-2)
         self.latent_specs = (
             *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
@@ -125,7 +125,7 @@ class Lite(Backbone):
 
     @staticmethod
     def _stages(widths: tuple[int, ...]) -> nn.ModuleList:
-        return nn.ModuleList([conv(3, widths[0]), *(EncoderStage(a, b) for a, b in pairwise(widths))])
+        return nn.ModuleList([_conv(3, widths[0]), *(EncoderStage(a, b) for a, b in pairwise(widths))])
 
     def config(self) -> dict[str, Any]:
         return {

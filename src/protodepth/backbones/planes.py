@@ -72,7 +72,9 @@ def pyramid() -> tuple[Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
     return pull, torch.stack([torch.stack([(m @ double).mT for m in row], -1) for row in push], -2)
 
 
-def pull_push(total: Float[Tensor, "b m h w"], pull: Tensor, push: Tensor, falloffs: tuple[float, ...]) -> list[Tensor]:
+def _pull_push(
+    total: Float[Tensor, "b m h w"], pull: Tensor, push: Tensor, falloffs: tuple[float, ...]
+) -> list[Tensor]:
     """Moments of the points around every cell: those of growing cells added up, a coarser one counting ``falloff``."""
     levels = [total]
     while max(levels[-1].shape[-2:]) > 1:
@@ -106,7 +108,7 @@ class LocalFit(NamedTuple):
         return mean - (slopes * self.place).sum(1, keepdim=True), slopes
 
 
-def places(u: Float[Tensor, "b m h w"], ridge: float) -> LocalFit:
+def _places(u: Float[Tensor, "b m h w"], ridge: float) -> LocalFit:
     weight = u[:, :1].clamp(min=1e-30)
     x, y, xx, xy, yy = (u[:, 1:6] / weight).chunk(5, 1)
     vx, vy, c = (xx - x * x).clamp(min=0), (yy - y * y).clamp(min=0), xy - x * y
@@ -124,10 +126,10 @@ def local_planes(
     x, y = (v.new_tensor(c).view(1, 4, 1, 1) for c in ((-0.25, 0.25, -0.25, 0.25), (-0.25, -0.25, 0.25, 0.25)))
     of = {"": points, "v": v, "vv": v * values, "q": q}
     total = torch.cat([(of[name] * x**i * y**j).sum(1, keepdim=True) for name, i, j in MOMENTS], 1)
-    near, around = pull_push(total, pull, push, (SHARP, SMOOTH))
+    near, around = _pull_push(total, pull, push, (SHARP, SMOOTH))
     few = [0, MOMENTS.index(("v", 0, 0))]  # of these two nothing is mixed in when the origin moves
-    (nearest,) = pull_push(total[:, few], pull[few][:, few], push[few][:, few], (NEAREST,))
-    fit, wide = places(near, RIDGE[0]), places(around, RIDGE[1])
+    (nearest,) = _pull_push(total[:, few], pull[few][:, few], push[few][:, few], (NEAREST,))
+    fit, wide = _places(near, RIDGE[0]), _places(around, RIDGE[1])
     sharp, slopes = fit.plane(near[:, 6:9])
     smooth, smooth_slopes = wide.plane(around[:, 6:9])
     flat, flat_slopes = wide.plane(around[:, 10:13])

@@ -50,7 +50,7 @@ def from_windows(x: Float[Tensor, "b m a c"], grid: Grid, side: int, offset: Gri
     return x[:, top : top + h, left : left + w]
 
 
-def relative_index(side: int) -> Tensor:
+def _relative_index(side: int) -> Tensor:
     """(a, a) places of the offset from one patch of a window to another in a table of (2 side - 1)^2."""
     y, x = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
     y, x = y.flatten(), x.flatten()
@@ -72,7 +72,7 @@ class WindowAttention(nn.Module):
         self.q, self.kv, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
         self.position = nn.Parameter(torch.empty((2 * side - 1) ** 2, heads))
         self.modulator = nn.Parameter(torch.empty(side * side, width)) if modulated else None
-        self.register_buffer("index", relative_index(side), persistent=False)
+        self.register_buffer("index", _relative_index(side), persistent=False)
         for table in (self.position, self.modulator):
             if table is not None:
                 nn.init.trunc_normal_(table, std=0.02)

@@ -103,7 +103,7 @@ class Bench:
         else:
             device = distributed.device(self.device)
             paths = bench(names, self.out, options, reporter=Reporter(), command=command_line(), device=device)
-            print_findings(paths[2])
+            _print_findings(paths[2])
             print(f"wrote {', '.join(str(p) for p in paths)}")
 
     def options(self) -> "Options":
@@ -112,12 +112,12 @@ class Bench:
 
         data = parse_data(self.data)
         paper = is_paper(self.recipe, data)
-        scale, share = parse_scale(self.scale, paper)
+        scale, share = _parse_scale(self.scale, paper)
         return Options(
             sequences=words(self.sequence),
             backbones=words(self.backbone),
             methods=words(self.methods),
-            seeds=parse_seeds(self.seeds),
+            seeds=_parse_seeds(self.seeds),
             bases=pairs(self.base),
             predictions=str(self.predictions.resolve()) if self.predictions else "",
             outside=self.outside,
@@ -200,11 +200,11 @@ class BenchReal:
         )
         device = distributed.device(self.device)
         paths = bench_real(options, self.out, reporter=Reporter(), command=command_line(), device=device)
-        print_findings(paths[2])
+        _print_findings(paths[2])
         print(f"wrote {', '.join(str(p) for p in paths)}")
 
 
-def parse_scale(text: str, paper: bool) -> tuple[str, float | None]:
+def _parse_scale(text: str, paper: bool) -> tuple[str, float | None]:
     """(where foundation takes its median, share of the published epochs)."""
     from protodepth.errors import ConfigError
 
@@ -221,7 +221,7 @@ def parse_scale(text: str, paper: bool) -> tuple[str, float | None]:
     return "sparse", share
 
 
-def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
+def _parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
     from protodepth.errors import ConfigError
 
     numbers = words(values)
@@ -230,7 +230,7 @@ def parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(int(w) for w in numbers)
 
 
-def print_findings(path: Path) -> None:
+def _print_findings(path: Path) -> None:
     from protodepth.storage.files import read_sealed
 
     for name, section in read_sealed(path)["experiments"].items():

@@ -26,25 +26,25 @@ class Completion:
         if self.shell not in SHELLS:
             raise UnknownNameError("shell", self.shell, SHELLS)
         with contextlib.suppress(SystemExit):  # how tyro ends after printing
-            tyro.cli(every_command(), prog="protodepth", args=["--tyro-print-completion", self.shell])
+            tyro.cli(_every_command(), prog="protodepth", args=["--tyro-print-completion", self.shell])
 
 
-def every_command() -> Any:
+def _every_command() -> Any:
     """One type of all commands, from which tyro makes the script.  ``bench`` completes its options, not its words."""
     from protodepth.cli.main import COMMANDS
 
     tree: dict[str, Any] = {}
     for name, (module, kind, text) in COMMANDS.items():
         first, _, second = name.partition(" ")
-        command = plain(getattr(import_module(module), kind), text)
+        command = _plain(getattr(import_module(module), kind), text)
         if not second:
             tree[first] = command
         elif isinstance(tree.setdefault(first, {}), dict):
             tree[first][second] = command
-    return union(tree)
+    return _union(tree)
 
 
-def plain(kind: type, text: str) -> type:
+def _plain(kind: type, text: str) -> type:
     """The command's fields with one line of text each: tyro takes the second line of a text for another answer."""
     hints = get_type_hints(kind, include_extras=True)
     texts = {option.name: option.text for option in helptext.options(kind)}
@@ -58,10 +58,10 @@ def plain(kind: type, text: str) -> type:
     return made
 
 
-def union(tree: dict[str, Any]) -> Any:
+def _union(tree: dict[str, Any]) -> Any:
     """A group of one command (``recipe show``) stands for it: a union of one is no choice to tyro."""
     alone = {
         name: next(iter(kind.values())) for name, kind in tree.items() if isinstance(kind, dict) and len(kind) == 1
     }
-    parts = ((union(k) if isinstance(k, dict) else k, name) for name, k in {**tree, **alone}.items())
+    parts = ((_union(k) if isinstance(k, dict) else k, name) for name, k in {**tree, **alone}.items())
     return Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for kind, name in parts)]  # noqa: UP007  of a tuple

@@ -24,11 +24,11 @@ class Doctor:
     """Versions, device, threads, cache and disk: what to put into a bug report."""
 
     def run(self) -> None:
-        for name, value in facts().items():
+        for name, value in _facts().items():
             print(f"{name:<16}{value}")
 
 
-def facts() -> dict[str, str]:
+def _facts() -> dict[str, str]:
     import torch
 
     from protodepth.data.worlds.worlds import cache_folder

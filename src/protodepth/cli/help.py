@@ -85,20 +85,20 @@ class Option:
 
 def options(kind: type) -> list[Option]:
     """The options of a command's class, in their order."""
-    hints, texts = get_type_hints(kind, include_extras=True), field_texts(kind)
+    hints, texts = get_type_hints(kind, include_extras=True), _field_texts(kind)
     rows = []
     for field in dataclasses.fields(kind):
-        hint, positional, given = unwrap(hints[field.name])
+        hint, positional, given = _unwrap(hints[field.name])
         required = field.default is MISSING and field.default_factory is MISSING
         switch = field.default if hint is bool and isinstance(field.default, bool) else None
-        metavar = "" if switch is not None else given or METAVARS.get(field.name) or metavar_of(hint)
+        metavar = "" if switch is not None else given or METAVARS.get(field.name) or _metavar_of(hint)
         metavar += " ..." if get_origin(hint) is tuple and not metavar.endswith("...") else ""
-        text = with_default(texts.get(field.name, ""), field.default, required)
+        text = _with_default(texts.get(field.name, ""), field.default, required)
         rows.append(Option(field.name, metavar, text, positional, required, hint, switch))
     return rows
 
 
-def unwrap(hint: Any) -> tuple[Any, bool, str]:
+def _unwrap(hint: Any) -> tuple[Any, bool, str]:
     """(the plain type without None, whether it is given without its name, its own word for the value)."""
     positional, metavar = False, ""
     if get_origin(hint) is Annotated:
@@ -110,21 +110,21 @@ def unwrap(hint: Any) -> tuple[Any, bool, str]:
     return hint, positional, metavar
 
 
-def metavar_of(hint: Any) -> str:
+def _metavar_of(hint: Any) -> str:
     """What stands for a value of this type.
 
-    >>> metavar_of(int), metavar_of(Literal["a", "b"]), metavar_of(tuple[float, float])
+    >>> _metavar_of(int), _metavar_of(Literal["a", "b"]), _metavar_of(tuple[float, float])
     ('N', 'a|b', 'X X')
     """
     if get_origin(hint) is Literal:
         return "|".join(map(str, get_args(hint)))
     if get_origin(hint) is tuple:
         kinds = get_args(hint)
-        return metavar_of(kinds[0]) + " ..." if kinds[-1] is Ellipsis else " ".join(map(metavar_of, kinds))
+        return _metavar_of(kinds[0]) + " ..." if kinds[-1] is Ellipsis else " ".join(map(_metavar_of, kinds))
     return {int: "N", float: "X", Path: "PATH"}.get(hint, "TEXT")
 
 
-def with_default(text: str, default: Any, required: bool) -> str:
+def _with_default(text: str, default: Any, required: bool) -> str:
     """The text with its default in words, once."""
     empty = required or default is None or default is MISSING or default == () or isinstance(default, bool)
     if empty or "(default:" in text:
@@ -134,7 +134,7 @@ def with_default(text: str, default: Any, required: bool) -> str:
     return f"{text.rstrip('.')} (default: {words})." if text.endswith(".") else f"{text} (default: {words})"
 
 
-def field_texts(kind: type) -> dict[str, str]:
+def _field_texts(kind: type) -> dict[str, str]:
     """The string below each field of a class."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -145,7 +145,7 @@ def field_texts(kind: type) -> dict[str, str]:
     return texts
 
 
-def group_of(command: str, option: Option) -> str:
+def _group_of(command: str, option: Option) -> str:
     if (command, option.name) in OF_COMMAND:
         return OF_COMMAND[command, option.name]
     return next((group for group, names in GROUPS.items() if option.name in names.split()), "learning")
@@ -154,44 +154,44 @@ def group_of(command: str, option: Option) -> str:
 def command_help(name: str, kind: type, below: Iterable[tuple[str, str]] = ()) -> str:
     """The whole help of one command; ``below``: its sub-commands with what they do."""
     all_options = options(kind)
-    lines = [usage(name, all_options), "", *paragraphs(inspect.getdoc(kind) or "")]
+    lines = [_usage(name, all_options), "", *_paragraphs(inspect.getdoc(kind) or "")]
     subcommands = list(below)
     if subcommands:
-        lines += ["", "commands", *table(subcommands)]
+        lines += ["", "commands", *_table(subcommands)]
     for group in GROUPS:
-        rows = [(o.head, required(o)) for o in all_options if group_of(name, o) == group]
+        rows = [(o.head, _required(o)) for o in all_options if _group_of(name, o) == group]
         if rows:
-            lines += ["", group, *table(rows)]
+            lines += ["", group, *_table(rows)]
     examples = [f"  protodepth {line}" for line in EXAMPLES.get(name, ())]
     return "\n".join([*lines, *(["", "examples", *examples] if examples else []), "", DOCUMENTS])
 
 
-def required(option: Option) -> str:
+def _required(option: Option) -> str:
     return f"{option.text} Required." if option.required and not option.positional else option.text
 
 
-def usage(name: str, all_options: Sequence[Option]) -> str:
+def _usage(name: str, all_options: Sequence[Option]) -> str:
     """What must be given, and that more can be."""
     needed = [o.head for o in all_options if o.required]
     more = ["[options]"] if any(not o.required for o in all_options) else []
     return " ".join(["usage: protodepth", name, *needed, *more])
 
 
-def width() -> int:
+def _width() -> int:
     return max(60, min(110, shutil.get_terminal_size((100, 24)).columns))
 
 
-def paragraphs(text: str) -> Iterator[str]:
+def _paragraphs(text: str) -> Iterator[str]:
     for number, part in enumerate(text.split("\n\n")):
         yield from [""] * (number > 0)
-        yield from textwrap.wrap(" ".join(part.split()), width(), break_on_hyphens=False)
+        yield from textwrap.wrap(" ".join(part.split()), _width(), break_on_hyphens=False)
 
 
-def table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Two columns; a long head has a line of its own."""
     left = min(24, max(len(head) for head, _ in rows)) + 4
     for head, text in rows:
-        body = textwrap.wrap(text, width() - left, break_on_hyphens=False) or [""]
+        body = textwrap.wrap(text, _width() - left, break_on_hyphens=False) or [""]
         if len(head) + 4 > left:
             yield f"  {head}"
         else:
@@ -215,13 +215,13 @@ def fault(name: str, kind: type, arguments: Sequence[str]) -> str | None:
     """
     all_options = options(kind)
     flags = {flag: option for option in all_options for flag in option.flags}
-    given = list(written(arguments))
+    given = list(_written(arguments))
     for word, values in given:
         if word.startswith("--tyro"):
             continue
         if word not in flags:
             return f"{name} has no option {word}:{similar(word, flags) or f' see protodepth {name} --help'}"
-        reason = wrong_value(flags[word], values)
+        reason = _wrong_value(flags[word], values)
         if reason:
             return f"{name} {word} {reason} (protodepth {name} --help)"
     missing = [o for o in all_options if o.required and not o.positional and o.flag not in dict(given)]
@@ -229,10 +229,10 @@ def fault(name: str, kind: type, arguments: Sequence[str]) -> str | None:
     return f"{name} needs {needs}" if missing else None
 
 
-def written(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def _written(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Each option with the values that follow it.
 
-    >>> list(written(["folder", "--a", "1", "2", "--b_c=3"]))
+    >>> list(_written(["folder", "--a", "1", "2", "--b_c=3"]))
     [('--a', ['1', '2']), ('--b-c', ['3'])]
     """
     starts = [n for n, word in enumerate(arguments) if word.startswith("--") and word != "--"]
@@ -241,7 +241,7 @@ def written(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         yield flag.replace("_", "-"), [*([value] if equals else []), *arguments[start + 1 : end]]
 
 
-def wrong_value(option: Option, values: Sequence[str]) -> str | None:
+def _wrong_value(option: Option, values: Sequence[str]) -> str | None:
     """What is wrong with the values of an option, as far as its type says; a single one takes the first."""
     several = get_origin(option.hint) is tuple
     if option.switch is not None:
@@ -253,12 +253,12 @@ def wrong_value(option: Option, values: Sequence[str]) -> str | None:
         if get_origin(kind) is Literal and value not in map(str, get_args(kind)):
             choices = [str(choice) for choice in get_args(kind)]
             return f"{value}:{similar(value, choices)} choose one of: {', '.join(choices)}"
-        if kind in (int, float) and not is_number(kind, value):
+        if kind in (int, float) and not _is_number(kind, value):
             return f"{value}: expected a {'whole number' if kind is int else 'number'}"
     return None
 
 
-def is_number(kind: type, text: str) -> bool:
+def _is_number(kind: type, text: str) -> bool:
     try:
         kind(text)
     except ValueError:

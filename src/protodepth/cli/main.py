@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 HELP = ("-h", "--help")
 
 
-def help_text(group: str = "") -> str:
+def _help_text(group: str = "") -> str:
     """All commands, or those of a group such as ``domains``."""
     chosen = {name: text for name, (_, _, text) in COMMANDS.items() if not group or name.startswith(f"{group} ")}
     width = max(map(len, chosen))
@@ -66,7 +66,7 @@ def help_text(group: str = "") -> str:
     )
 
 
-def groups() -> set[str]:
+def _groups() -> set[str]:
     """First words that are no command by themselves."""
     return {name.split()[0] for name in COMMANDS if " " in name} - set(COMMANDS)
 
@@ -76,18 +76,18 @@ def run(argv: list[str]) -> int:
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     if not argv or argv[0] in HELP:
-        print(help_text())
+        print(_help_text())
         return 0
     if argv[0] in ("-V", "--version"):
         from protodepth._version import __version__
 
         print(f"protodepth {__version__}")
         return 0
-    if argv[0] in groups() and argv[1:2] and argv[1] in HELP:
-        print(help_text(argv[0]))
+    if argv[0] in _groups() and argv[1:2] and argv[1] in HELP:
+        print(_help_text(argv[0]))
         return 0
     name, rest = split(argv)
-    return fail(unknown_command(argv), 2) if name is None else execute(name, rest)
+    return _fail(_unknown_command(argv), 2) if name is None else execute(name, rest)
 
 
 def split(argv: list[str]) -> tuple[str | None, list[str]]:
@@ -97,9 +97,9 @@ def split(argv: list[str]) -> tuple[str | None, list[str]]:
     return (argv[0], argv[1:]) if argv[0] in COMMANDS else (None, argv)
 
 
-def unknown_command(argv: list[str]) -> str:
+def _unknown_command(argv: list[str]) -> str:
     """What was meant, as far as that can be told."""
-    inside = argv[0] in groups()
+    inside = argv[0] in _groups()
     known = [name for name in COMMANDS if not inside or name.startswith(f"{argv[0]} ")]
     if inside and len(argv) == 1:
         return f"unknown command {argv[0]!r}: it needs a second word, one of: {', '.join(known)}"
@@ -107,7 +107,7 @@ def unknown_command(argv: list[str]) -> str:
     if inside:  # the first word is right: it would make any two alike
         close = helptext.similar(argv[1], [name.split()[1] for name in known]).replace("mean ", f"mean {argv[0]} ")
     else:
-        close = helptext.similar(word, [*COMMANDS, *groups()])
+        close = helptext.similar(word, [*COMMANDS, *_groups()])
     return f"unknown command {word!r}:{close} choose one of: {', '.join(known)} (protodepth --help explains them)"
 
 
@@ -117,11 +117,11 @@ def execute(name: str, arguments: list[str]) -> int:
     module, class_name, _ = COMMANDS[name]
     kind = getattr(import_module(module), class_name)
     if any(word in HELP for word in arguments):
-        print(helptext.command_help(name, kind, below(name)))
+        print(helptext.command_help(name, kind, _below(name)))
         return 0
     fault = helptext.fault(name, kind, arguments)
     if fault:
-        return fail(fault, 2)
+        return _fail(fault, 2)
     import tyro
 
     try:
@@ -129,22 +129,22 @@ def execute(name: str, arguments: list[str]) -> int:
     except SystemExit as stop:  # tyro has printed what was wrong
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        with ending_by_signal():
+        with _ending_by_signal():
             command.run()
     except ProtoDepthError as error:
-        return fail(str(error), 2)
+        return _fail(str(error), 2)
     except Terminated:
-        return fail("ended by SIGTERM; run the same command again (train: with --resume) to go on", 143)
+        return _fail("ended by SIGTERM; run the same command again (train: with --resume) to go on", 143)
     except KeyboardInterrupt:
-        return fail("interrupted; run the same command again (train: with --resume) to go on", 130)
+        return _fail("interrupted; run the same command again (train: with --resume) to go on", 130)
     except BrokenPipeError:  # __main__ sees to the rest
         return 0
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        return fail(f"cannot read or write{where}: {error.strerror or error}", 2)
+        return _fail(f"cannot read or write{where}: {error.strerror or error}", 2)
     except Exception:  # the last line of defence: say that it is our fault, with what we need to mend it
         traceback.print_exc()
-        return fail("internal error: please report the lines above", 1)
+        return _fail("internal error: please report the lines above", 1)
     return 0
 
 
@@ -153,7 +153,7 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def ending_by_signal() -> Iterator[None]:
+def _ending_by_signal() -> Iterator[None]:
     """SIGTERM ends a command like Ctrl-C, with a word and with what ``finally`` has to put in order."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -169,11 +169,11 @@ def ending_by_signal() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def below(name: str) -> list[tuple[str, str]]:
+def _below(name: str) -> list[tuple[str, str]]:
     """Commands of two words that begin with this one."""
     return [(other, text) for other, (_, _, text) in COMMANDS.items() if other.startswith(f"{name} ")]
 
 
-def fail(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     print(f"protodepth: {message}", file=sys.stderr)
     return code

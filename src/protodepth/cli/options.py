@@ -35,14 +35,14 @@ def start_of(model: str | None, out: Path, name: str) -> str:
     if model is not None:
         check_out(model, out)
         return model
-    known = domains_in(out)
+    known = _domains_in(out)
     if known is None:
         return DEFAULT_MODEL
     print(f"{out} exists: {name} is added to its domains ({', '.join(known) or 'none yet'})")
     return str(out)
 
 
-def domains_in(folder: Path) -> list[str] | None:
+def _domains_in(folder: Path) -> list[str] | None:
     """The names of the domains of a model folder; None if it is none."""
     from protodepth.storage.replace import described, domain_names, recover
 
@@ -55,7 +55,7 @@ def check_out(source: str, out: Path) -> None:
     """Refuse to write a model over another one: its domains would be lost."""
     from protodepth.errors import ConfigError
 
-    known = domains_in(out)
+    known = _domains_in(out)
     if known is not None and model_folder(source).resolve() != out.resolve():
         raise ConfigError(
             f"{out} holds another model than {source} (domains: {', '.join(known) or 'none yet'}), which would be "
@@ -68,7 +68,7 @@ def check_empty(out: Path) -> None:
     from protodepth.errors import ConfigError
     from protodepth.storage.replace import check_replaceable
 
-    known = domains_in(out)
+    known = _domains_in(out)
     if known:
         raise ConfigError(
             f"{out} holds a model with domains {', '.join(known)}, which would be lost: give another --out"

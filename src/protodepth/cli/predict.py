@@ -88,7 +88,7 @@ class Predict:
                 batch_size=self.batch_size,
                 advance=advance,
             )
-        for line in (*(frame_line(r) for r in first if quiet), *summary.lines()):
+        for line in (*(_frame_line(r) for r in first if quiet), *summary.lines()):
             print(line)
         written = [*(self.write if summary.frames else ()), "predictions.jsonl"]
         print(f"wrote {self.out}: {', '.join(written)}{f', and {self.rerun}' if self.rerun else ''}")
@@ -156,7 +156,7 @@ class Predict:
         return open_files(self.image, self.sparse, self.intrinsics, unit=self.depth_unit, depth_range=depth_range)
 
 
-def frame_line(record: dict[str, Any]) -> str:
+def _frame_line(record: dict[str, Any]) -> str:
     """One frame in words."""
     if "error" in record:
         return f"{record['frame']}: {record['error']}"

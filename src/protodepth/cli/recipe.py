@@ -18,10 +18,10 @@ class ShowRecipe:
     """As Markdown: docs/recipes.md is 'recipe show all --markdown'."""
 
     def run(self) -> None:
-        print(recipe_text(self.name, markdown=self.markdown), end="" if self.markdown else "\n")
+        print(_recipe_text(self.name, markdown=self.markdown), end="" if self.markdown else "\n")
 
 
-def recipe_text(name: str, *, markdown: bool) -> str:
+def _recipe_text(name: str, *, markdown: bool) -> str:
     import tomli_w
 
     from protodepth import config

@@ -127,9 +127,9 @@ def crop(batch: Batch, config: AugmentConfig, random: torch.Generator, *, at_mos
 def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> View:
     """A view of the batch for the network, and the way back."""
     b, draws = len(batch), Draws.of(batch, random)
-    image = recolour(batch.image, config, draws)
+    image = _recolour(batch.image, config, draws)
     sparse = hide_points(batch.sparse_depth, config, draws)
-    image = hide_patches(image, config, draws)
+    image = _hide_patches(image, config, draws)
     M, K = random_motion(batch, config, draws)
     if M is None:
         return View(batch=replace(batch, image=image, sparse_depth=sparse), undo=View.identity(batch).undo)
@@ -137,13 +137,13 @@ def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Vie
     height, width = batch.size
     view = replace(
         batch,
-        image=sample(image, move(there, height, width)),
-        sparse_depth=move_points(sparse, M),
+        image=sample(image, _move(there, height, width)),
+        sparse_depth=_move_points(sparse, M),
         intrinsics=K,
     )
 
     def undo(depth: Depth) -> tuple[Depth, Mask]:
-        pixels = move(M, height, width)
+        pixels = _move(M, height, width)
         x, y = pixels[:, :1], pixels[:, 1:]
         mask = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
         return sample(depth.to(pixels.dtype), pixels), mask.to(pixels.dtype).expand(b, 1, height, width)
@@ -151,22 +151,22 @@ def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Vie
     return View(batch=view, undo=undo)
 
 
-def recolour(image: Image, config: AugmentConfig, draws: Draws) -> Image:
+def _recolour(image: Image, config: AugmentConfig, draws: Draws) -> Image:
     """Brightness, contrast, saturation and hue of each image by its own random amounts."""
     if config.brightness != (1, 1):
         image = image * draws.uniform(config.brightness)
     if config.contrast != (1, 1):
-        mean = luminance(image).mean((1, 2, 3), keepdim=True)
+        mean = _luminance(image).mean((1, 2, 3), keepdim=True)
         image = (image - mean) * draws.uniform(config.contrast) + mean
     if config.saturation != (1, 1):
-        grey = luminance(image)
+        grey = _luminance(image)
         image = (image - grey) * draws.uniform(config.saturation) + grey
     if config.hue:
         image = turn_hue(image, draws.uniform((-config.hue, config.hue)))
     return image.clamp(0, 1)
 
 
-def luminance(image: Image) -> Float[Tensor, "b 1 h w"]:
+def _luminance(image: Image) -> Float[Tensor, "b 1 h w"]:
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=image.dtype, device=image.device)
     return (image * weights[:, None, None]).sum(1, keepdim=True)
 
@@ -194,7 +194,7 @@ def hide_points(sparse: Depth, config: AugmentConfig, draws: Draws) -> Depth:
     return sparse
 
 
-def hide_patches(image: Image, config: AugmentConfig, draws: Draws) -> Image:
+def _hide_patches(image: Image, config: AugmentConfig, draws: Draws) -> Image:
     if config.remove_patches == (0, 0):
         return image
     height, width = image.shape[-2:]
@@ -216,7 +216,7 @@ def random_motion(
     for flip, axis, side in ((config.flip_horizontal, 0, width), (config.flip_vertical, 1, height)):
         if flip:
             on = draws.rand() < 0.5
-            M = torch.where(on[:, None, None], mirror(axis, side).to(M) @ M, M)
+            M = torch.where(on[:, None, None], _mirror(axis, side).to(M) @ M, M)
             K[:, axis, 2] = torch.where(on, side - 1 - K[:, axis, 2], K[:, axis, 2])
             moved = True
     if config.resize != (1, 1):
@@ -233,19 +233,19 @@ def random_motion(
         M, K, moved = T @ M, T @ K, True
     if config.rotation:
         M, moved = (
-            rotation(draws.uniform((-config.rotation, config.rotation))[:, 0, 0, 0], height, width) @ M,
+            _rotation(draws.uniform((-config.rotation, config.rotation))[:, 0, 0, 0], height, width) @ M,
             True,
         )
     return (M if moved else None), K
 
 
-def mirror(axis: int, side: int) -> Float[Tensor, "3 3"]:
+def _mirror(axis: int, side: int) -> Float[Tensor, "3 3"]:
     m = torch.eye(3)
     m[axis, axis], m[axis, 2] = -1.0, side - 1.0
     return m
 
 
-def rotation(degrees: Float[Tensor, "b"], height: int, width: int) -> Float[Tensor, "b 3 3"]:
+def _rotation(degrees: Float[Tensor, "b"], height: int, width: int) -> Float[Tensor, "b 3 3"]:
     """About the image's centre."""
     c, s = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
     x, y = (width - 1) / 2, (height - 1) / 2
@@ -254,15 +254,15 @@ def rotation(degrees: Float[Tensor, "b"], height: int, width: int) -> Float[Tens
     return torch.stack(rows, -1).reshape(-1, 3, 3)
 
 
-def move(M: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b 2 h w"]:
+def _move(M: Float[Tensor, "b 3 3"], height: int, width: int) -> Float[Tensor, "b 2 h w"]:
     grid = pixel_grid(height, width, M).flatten(2)
     return (M @ grid)[:, :2].reshape(-1, 2, height, width)
 
 
-def move_points(sparse: Depth, M: Float[Tensor, "b 3 3"]) -> Depth:
+def _move_points(sparse: Depth, M: Float[Tensor, "b 3 3"]) -> Depth:
     """Sparse points at their new nearest pixels; points that leave the image are gone, the nearer of two wins."""
     b, _, height, width = sparse.shape
-    target = move(M, height, width).round().long()
+    target = _move(M, height, width).round().long()
     x, y = target[:, 0], target[:, 1]
     ok = (x >= 0) & (x < width) & (y >= 0) & (y < height) & (sparse[:, 0] > 0)
     n = torch.arange(b, device=x.device)[:, None, None].expand_as(x)

@@ -50,10 +50,10 @@ def _check_source(
         domain = open_domain(argument, **options)
     except DataError as error:
         return CheckReport(path=argument, frames=0, faults=(Fault("unreadable", argument, str(error)),))
-    return check_domain(domain, argument, progress)
+    return _check_domain(domain, argument, progress)
 
 
-def check_domain(domain: Domain, path: str = "", progress: Progress | None = None) -> CheckReport:
+def _check_domain(domain: Domain, path: str = "", progress: Progress | None = None) -> CheckReport:
     """Read every frame of every split."""
     faults: list[Fault] = []
     total = 0
@@ -77,7 +77,7 @@ def check_domain(domain: Domain, path: str = "", progress: Progress | None = Non
 def _check_number(data: FrameDataset, split: str, rules: EvalRules, number: int) -> list[Fault]:
     where, files = _place(data, split, number)
     try:
-        return check_frame(data[number], where, files, rules)
+        return _check_frame(data[number], where, files, rules)
     except ProtoDepthError as error:
         return [Fault(kind_of(error), where, str(error))]
 
@@ -91,7 +91,7 @@ def _place(data: FrameDataset, split: str, number: int) -> tuple[str, dict[str, 
     return f"{split} line {number + 1}, {entry['id']}", files
 
 
-def check_frame(
+def _check_frame(
     frame: Frame, where: str = "", files: dict[str, str] | None = None, rules: EvalRules | None = None
 ) -> list[Fault]:
     """Faults that show in the arrays of one frame."""

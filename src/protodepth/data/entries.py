@@ -178,7 +178,7 @@ class FrameReader:
 
     def _pictures(self, entry: Entry) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         if entry.get("triplet"):
-            before, image, after = split_triplet(self._image(entry["image"]), entry["image"])
+            before, image, after = _split_triplet(self._image(entry["image"]), entry["image"])
             return self._shape(image), (self._shape(before), self._shape(after))
         refs = (entry["image"], *entry.get("neighbours", ()))
         image, *others = (self._shape(self._image(ref)) for ref in refs)
@@ -236,7 +236,7 @@ class FrameReader:
             dense = truth if same and truth is not None else self._depth(entry["dense"], self.unit, size)
             if (self.sampler or "").partition(":")[0] in sampling.STORED_IMAGE:
                 image = self._image(entry["image"])
-            sparse = sample_sparse(self.sampler or "", image, dense, self.seed, entry["id"])
+            sparse = _sample_sparse(self.sampler or "", image, dense, self.seed, entry["id"])
             truth = dense if truth is None else truth
         if self.withhold > 0:
             sparse, held = withhold(sparse, self.withhold, seed=self.seed, name=entry["id"])
@@ -251,7 +251,7 @@ def frame_seed(seed: int, name: str) -> int:
     return zlib.crc32(f"{seed}|{name}".encode())
 
 
-def sample_sparse(
+def _sample_sparse(
     sampler: str, image: np.ndarray, dense: Float[np.ndarray, "h w"], seed: int, name: str
 ) -> Float[np.ndarray, "h w"]:
     """The dense map at the pixels that the named sampler picks, 0 elsewhere."""
@@ -276,7 +276,7 @@ def withhold(
     return sparse - held, held
 
 
-def split_triplet(picture: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _split_triplet(picture: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The frames t-1, t, t+1 of one picture that holds them side by side."""
     width = picture.shape[1]
     if width % 3:

@@ -25,13 +25,13 @@ def read(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None = None
     """
     if isinstance(image, Batch):
         return image, True
-    if not is_several(image):
-        return arrays.to_batch(*frame_arrays(image, sparse_depth, intrinsics, unit)), False
-    frames = [frame_arrays(*row, unit) for row in rows(image, sparse_depth, intrinsics)]
+    if not _is_several(image):
+        return arrays.to_batch(*_frame_arrays(image, sparse_depth, intrinsics, unit)), False
+    frames = [_frame_arrays(*row, unit) for row in _rows(image, sparse_depth, intrinsics)]
     return arrays.to_batches(*zip(*frames, strict=True)), True
 
 
-def is_several(image: Any) -> bool:
+def _is_several(image: Any) -> bool:
     if isinstance(image, list | tuple):
         if not image:
             raise DataError("no frames were given: expected one at least")
@@ -39,7 +39,7 @@ def is_several(image: Any) -> bool:
     return getattr(image, "ndim", 0) == 4
 
 
-def rows(image: Any, sparse_depth: Any, intrinsics: Any) -> Iterable[Triple]:
+def _rows(image: Any, sparse_depth: Any, intrinsics: Any) -> Iterable[Triple]:
     """Each frame of several; one camera may serve all of them."""
     count = len(image)
     points = [None] * count if sparse_depth is None else list(sparse_depth)
@@ -53,21 +53,21 @@ def rows(image: Any, sparse_depth: Any, intrinsics: Any) -> Iterable[Triple]:
     return zip(image, points, K, strict=True)
 
 
-def frame_arrays(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None) -> Triple:
+def _frame_arrays(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None) -> Triple:
     """Image, metres and K of one frame, as ``arrays`` takes them."""
     if isinstance(image, Frame):
         return (
             image.image,
-            image.sparse_depth if sparse_depth is None else in_metres(sparse_depth, unit),
-            image.intrinsics if intrinsics is None else camera(intrinsics),
+            image.sparse_depth if sparse_depth is None else _in_metres(sparse_depth, unit),
+            image.intrinsics if intrinsics is None else _camera(intrinsics),
         )
     if sparse_depth is None or intrinsics is None:
         missing = "sparse depth" if sparse_depth is None else "intrinsics"
         raise DataError(f"{missing} is missing: give image, sparse depth and intrinsics, or a Frame")
-    return picture(image), in_metres(sparse_depth, unit), camera(intrinsics)
+    return _picture(image), _in_metres(sparse_depth, unit), _camera(intrinsics)
 
 
-def picture(image: Any) -> Any:
+def _picture(image: Any) -> Any:
     if isinstance(image, str | Path):
         return images.read_image(Path(image))
     if hasattr(image, "convert"):  # a PIL image
@@ -77,7 +77,7 @@ def picture(image: Any) -> Any:
     return image
 
 
-def in_metres(sparse_depth: Any, unit: str | None) -> Any:
+def _in_metres(sparse_depth: Any, unit: str | None) -> Any:
     """Metres.  Whole numbers are millimetres, KITTI's or another sensor's steps: only ``unit`` can tell."""
     if isinstance(sparse_depth, str | Path):
         values = images.raw_depth(Path(sparse_depth))
@@ -97,5 +97,5 @@ def in_metres(sparse_depth: Any, unit: str | None) -> Any:
     return images.metres(values, unit, "sparse depth")
 
 
-def camera(intrinsics: Any) -> Any:
+def _camera(intrinsics: Any) -> Any:
     return cameras.parse_intrinsics(str(intrinsics)) if isinstance(intrinsics, str | Path) else intrinsics

@@ -49,7 +49,7 @@ class HideConfig:
             )
 
 
-def thin_out(
+def _thin_out(
     points: Bool[np.ndarray, "h w"], image: np.ndarray | None, config: HideConfig, rng: np.random.Generator
 ) -> Bool[np.ndarray, "h w"]:
     """The few points of a dense map that stay: drawn evenly or, where there is an image, more often on its edges."""
@@ -85,16 +85,16 @@ def choose_hidden(
     if len(rows) < 2:
         return hidden
     if config.thinned and points.mean() >= DENSE and rng.random() < config.thinned:
-        return points & ~thin_out(points, image, config, rng)
+        return points & ~_thin_out(points, image, config, rng)
     blocky = rng.random() < config.blocky
     dense = points.mean() >= DENSE  # then points beside shown ones ask nothing, and draws are even already
     share = rng.uniform(*config.points) * (0.5 if blocky and config.blocks[1] else 1.0) * (not (dense and blocky))
-    even = None if dense else spread_evenly(rows, columns, points.shape)
+    even = None if dense else _spread_evenly(rows, columns, points.shape)
     single = rng.choice(len(rows), round(share * len(rows)), replace=False, p=even)
     hidden[rows[single], columns[single]] = True
     for _ in range(rng.integers(config.blocks[0], config.blocks[1] + 1) if blocky else 0):
         middle = rng.choice(len(rows), p=even)
-        grown = hidden | (points & rectangle(points.shape, (rows[middle], columns[middle]), config.side, rng))
+        grown = hidden | (points & _rectangle(points.shape, (rows[middle], columns[middle]), config.side, rng))
         if grown.sum() > most:
             break
         hidden = grown
@@ -104,7 +104,7 @@ def choose_hidden(
     return hidden
 
 
-def spread_evenly(rows: np.ndarray, columns: np.ndarray, size: tuple[int, ...]) -> Float[np.ndarray, "n"]:
+def _spread_evenly(rows: np.ndarray, columns: np.ndarray, size: tuple[int, ...]) -> Float[np.ndarray, "n"]:
     """Chances of the points (sum 1) by which draws spread over the image instead of over the points:
     1 / those in the same cell.
 
@@ -116,7 +116,7 @@ def spread_evenly(rows: np.ndarray, columns: np.ndarray, size: tuple[int, ...]) 
     return chance / chance.sum()
 
 
-def rectangle(
+def _rectangle(
     size: tuple[int, ...], middle: tuple[int, int], side: tuple[float, float], rng: np.random.Generator
 ) -> Bool[np.ndarray, "h w"]:
     """A rectangle about a pixel, its sides drawn as shares of the shorter side of the image."""

@@ -68,9 +68,9 @@ def linear(sparse: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     return filled
 
 
-def diamond(size: int) -> np.ndarray:
+def _diamond(size: int) -> np.ndarray:
     """
-    >>> diamond(3).astype(int).tolist()
+    >>> _diamond(3).astype(int).tolist()
     [[0, 1, 0], [1, 1, 1], [0, 1, 0]]
     """
     reach = np.abs(np.arange(size) - size // 2)
@@ -107,7 +107,7 @@ def morphological(sparse: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     depth, valid = _points(sparse)
     far = 1.1 * depth.max() + 1.0
     nearness = np.where(valid, far - depth, 0.0)  # a maximum is then the nearest surface, and 0 stays empty
-    nearness = _dilate(nearness, diamond(5), everywhere=True)
+    nearness = _dilate(nearness, _diamond(5), everywhere=True)
     nearness = ndimage.grey_closing(nearness, size=(5, 5), mode="constant", cval=0.0)
     nearness = _dilate(nearness, np.ones((7, 7), bool))
     nearness = _extend_upwards(nearness)

@@ -68,8 +68,8 @@ class Scan:
         return {**{f"{s} frames": (frames.get(s, 0), n) for s, n in self.expected.items()}, **self.tally()}
 
 
-def counts_text(counts: Counts) -> str:
-    """>>> counts_text({"test frames": (12, 654)})
+def _counts_text(counts: Counts) -> str:
+    """>>> _counts_text({"test frames": (12, 654)})
     '12 of 654 test frames'
     """
     return ", ".join(f"{counted} of {known} {what}" for what, (counted, known) in counts.items())
@@ -85,7 +85,7 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: 
         )
     known = scan.counts(counts)
     odd = {what: pair for what, pair in known.items() if pair[0] != pair[1]}
-    note = f"{scan.name}: found {counts_text(odd)}: a part of the download, or another selection?" if odd else None
+    note = f"{scan.name}: found {_counts_text(odd)}: a part of the download, or another selection?" if odd else None
     if note:
         logger.warning("%s", note)
     identity = {
@@ -119,10 +119,10 @@ def _open_scan(name: str, scan: Callable[..., Scan], argument: str, **options: A
     root, query = split_query(argument)
     options = {**query, **{k: v for k, v in options.items() if v is not None}}
     withhold = float(options.pop("withhold", 0.0))
-    return call_scan(name, scan, Path(root), options).domain(withhold=withhold)
+    return _call_scan(name, scan, Path(root), options).domain(withhold=withhold)
 
 
-def call_scan(name: str, scan: Callable[..., Scan], root: Path, options: Mapping[str, Any]) -> Scan:
+def _call_scan(name: str, scan: Callable[..., Scan], root: Path, options: Mapping[str, Any]) -> Scan:
     """Call a scan with options from text: converted by its annotations, unknown ones refused with the choices."""
     known = [p for p in inspect.signature(scan).parameters if p != "root"]
     for option in options:
@@ -180,7 +180,7 @@ def prepare(
     Depth maps that are slow to make (sampled corners, accumulated scans) are written once; a second call takes up where
     the first stopped.  ``workers`` processes share that work.  More than 5 % bad frames stop it.
     """
-    scan = call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
+    scan = _call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
     folder = Path(out)
     _check_same_request(folder, _request(scan))
     counts, tally, rejected = dict.fromkeys(SPLITS, 0), [0, 0], 0

@@ -40,7 +40,7 @@ def contact_sheet(domain: Domain, *, rows: int = 4, split: str = "train") -> byt
     return _sheet(domain, data, evenly(len(data), rows))
 
 
-def filled(depth: np.ndarray) -> np.ndarray:
+def _filled(depth: np.ndarray) -> np.ndarray:
     """The nearest known depth at every pixel: enough to warp a picture for the eye."""
     if not (depth > 0).any():
         return np.ones_like(depth)
@@ -55,12 +55,12 @@ def warped_neighbour(frame: Frame) -> np.ndarray | None:
     if not frame.poses:
         return None
     image = torch.from_numpy(np.ascontiguousarray(frame.neighbours[0])).permute(2, 0, 1)[None].float()
-    depth = torch.from_numpy(filled(known_depth(frame)).astype(np.float32))[None, None]
+    depth = torch.from_numpy(_filled(_known_depth(frame)).astype(np.float32))[None, None]
     pose, K = (torch.from_numpy(np.asarray(a, np.float32))[None] for a in (frame.poses[0], frame.intrinsics))
     return geometry.warp(image, depth, pose, K)[0].permute(1, 2, 0).round().byte().numpy()
 
 
-def known_depth(frame: Frame) -> np.ndarray:
+def _known_depth(frame: Frame) -> np.ndarray:
     """Ground truth where there is some, else the sparse points."""
     return frame.sparse_depth if frame.ground_truth is None else np.maximum(frame.sparse_depth, frame.ground_truth)
 
@@ -132,9 +132,9 @@ def _points(figure: Any, axis: Any, image: np.ndarray, points: np.ndarray, value
 
 def _depth_alone(axis: Any, frame: Frame) -> None:
     """The known depth, each value as the cell that is nearest to it."""
-    depth = known_depth(frame)
+    depth = _known_depth(frame)
     if (depth > 0).any():
-        axis.imshow(filled(depth), cmap="turbo", **_limits(depth[depth > 0]))
+        axis.imshow(_filled(depth), cmap="turbo", **_limits(depth[depth > 0]))
     what = "sparse depth" if frame.ground_truth is None else "ground truth"
     axis.set_title(f"{what}, nearest known value", fontsize=8)
 
@@ -150,7 +150,7 @@ def _neighbour(axes: Any, frame: Frame) -> None:
         axes[1].set_title("no poses: the pose network finds them", fontsize=8)
         return
     before, after = (np.abs(frame.image.astype(int) - x.astype(int)).mean(-1) for x in (frame.neighbours[0], warped))
-    known = (known_depth(frame) > 0) & (warped.sum(-1) > 0)
+    known = (_known_depth(frame) > 0) & (warped.sum(-1) > 0)
     axes[1].imshow(warped)
     axes[1].set_title("neighbour warped by pose and depth", fontsize=8)
     axes[2].imshow(after, cmap="magma", vmin=0, vmax=80)

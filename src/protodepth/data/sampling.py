@@ -282,11 +282,11 @@ def _opencv(sampler: str) -> Any:
     return cv2
 
 
-def lidar_pattern(depth: Float[np.ndarray, "h w"], pattern: Float[np.ndarray, "ph pw"]) -> Float[np.ndarray, "h w"]:
+def _lidar_pattern(depth: Float[np.ndarray, "h w"], pattern: Float[np.ndarray, "ph pw"]) -> Float[np.ndarray, "h w"]:
     """Depth where a real scan has points, its pixel coordinates scaled to this image's size.
 
     >>> scan = np.zeros((4, 6)); scan[1, 2] = 7.0
-    >>> np.argwhere(lidar_pattern(np.ones((8, 12)), scan) > 0).tolist()
+    >>> np.argwhere(_lidar_pattern(np.ones((8, 12)), scan) > 0).tolist()
     [[2, 4]]
     """
     rows, columns = np.nonzero(pattern > 0)
@@ -305,7 +305,7 @@ def _pattern_sampler(folder: Path) -> Sampler:
     def sampler(image: np.ndarray, depth: np.ndarray, seed: int) -> np.ndarray:
         _check(image, depth, 1)
         with Picture.open(files[np.random.default_rng(seed).integers(len(files))], formats=("PNG",)) as picture:
-            return lidar_pattern(depth, np.asarray(picture))
+            return _lidar_pattern(depth, np.asarray(picture))
 
     return sampler
 

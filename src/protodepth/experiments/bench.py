@@ -68,7 +68,7 @@ def bench(
     check_data(cells, store)
     claim_experiments(out, names, options)
     failed = run_cells(cells, store, reporter)
-    paths = write_report(out, command)
+    paths = _write_report(out, command)
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
         raise ProtoDepthError(f"{len(failed)} cell(s) failed, the others are in {paths[0]}:\n{lines}")
@@ -182,7 +182,7 @@ def requests(out: Path, name: str) -> list[Options]:
     return [config.from_dict(Options, files.read_json(path), str(path)) for path in paths]
 
 
-def write_report(out: Path, command: str = "") -> list[Path]:
+def _write_report(out: Path, command: str = "") -> list[Path]:
     """One report of all experiments of the folder, from the cells that are finished."""
     store, parts = Store(out), []
     for name in EXPERIMENTS:
@@ -209,4 +209,4 @@ def _planned_again(name: str, options: Options) -> list[Cell]:
         return []
 
 
-__all__ = ["bench", "overview", "plan", "write_report"]
+__all__ = ["bench", "overview", "plan"]

@@ -30,7 +30,7 @@ def demo(
 ) -> dict[str, Any]:
     """Run the methods on a built-in sequence and write report.html, results.json and pictures; returns the results."""
     reporter, started = reporter or Reporter(quiet=True), time.monotonic()
-    recipe = demo_recipe(sequence, seed, steps)
+    recipe = _demo_recipe(sequence, seed, steps)
     model = ProtoDepth.from_pretrained(recipe.start)
     domains = draw(recipe, reporter)
     results: list[SequenceResult] = []
@@ -46,12 +46,12 @@ def demo(
         samples = picture(samples, method)
     seconds = time.monotonic() - started
     document = results_document(results, seconds=seconds, about=about_run(command_line(), seed, recipe=recipe.name))
-    document["findings"] = findings(results)
+    document["findings"] = _findings(results)
     write_run(out, document, samples)
     return document
 
 
-def demo_recipe(sequence: str, seed: int, steps: int | None) -> SequenceRecipe:
+def _demo_recipe(sequence: str, seed: int, steps: int | None) -> SequenceRecipe:
     recipe = recipes.SEQUENCES[sequence]()
     schedule = recipe.schedule if steps is None else dataclasses.replace(recipe.schedule, steps=steps)
     return dataclasses.replace(recipe, seed=seed, schedule=schedule, curve_every=max(1, schedule.steps // 5))
@@ -68,7 +68,7 @@ def draw(recipe: SequenceRecipe, reporter: Reporter) -> list[Domain]:
     return domains
 
 
-def findings(results: list[SequenceResult]) -> list[str]:
+def _findings(results: list[SequenceResult]) -> list[str]:
     """What the numbers say, in sentences."""
     by_name = {r.method: r for r in results}
     lines = []

@@ -56,11 +56,11 @@ class CellCost:
         return f"{text}; about {self.seconds / 3600:.1f} h, {self.memory / 1e9:.1f} GB"
 
 
-def measured(method: Method, crop: tuple[int, int], device: torch.device) -> StepCost:
+def _measured(method: Method, crop: tuple[int, int], device: torch.device) -> StepCost:
     """Time a step on a small crop and add up what autograd keeps."""
     size = tuple(max(SMALLEST, side // 2 // MULTIPLE * MULTIPLE) for side in crop)
     learner = Learner.of(method, Schedule(steps=10, batch_size=1), 0)
-    batch = random_batch(size[0], size[1]).to(device)
+    batch = _random_batch(size[0], size[1]).to(device)
     seen: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,7 +82,7 @@ def measured(method: Method, crop: tuple[int, int], device: torch.device) -> Ste
     return StepCost((time.monotonic() - begun) / pixels, max(0, sum(seen.values()) - 4 * total) / pixels, weights)
 
 
-def random_batch(height: int, width: int) -> Batch:
+def _random_batch(height: int, width: int) -> Batch:
     """A frame of noise with two neighbours and a point in every twentieth pixel."""
     draw = torch.Generator().manual_seed(0)
     images = [torch.rand(1, 3, height, width, generator=draw) for _ in range(3)]
@@ -136,7 +136,7 @@ class Estimator:
     def step(self, base: Cell, every_weight: bool, crop: tuple[int, int]) -> StepCost:
         key = (base.key, every_weight, crop)
         if key not in self.costs:
-            self.costs[key] = measured(_method(base, every_weight, self.device), crop, self.device)
+            self.costs[key] = _measured(_method(base, every_weight, self.device), crop, self.device)
         return self.costs[key]
 
 

@@ -40,7 +40,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
             "data": plan.domains(sequence)[2],
             "kind": options.kind,
             "scale": options.scale,
-            "predictions": outside_digest(folder),
+            "predictions": _outside_digest(folder),
         }
         label = {"sequence": sequence, "outside": options.outside, "scale": options.scale}
         cells.append(Cell(kind="outside", label=label, inputs=inputs, where=str(folder.resolve())))
@@ -51,7 +51,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
     return cells
 
 
-def outside_digest(folder: Path) -> str:
+def _outside_digest(folder: Path) -> str:
     """What the predictions are: names and content."""
     total = hashlib.sha256()
     for path in sorted(p for p in folder.iterdir() if p.suffix in (".npy", ".png")):

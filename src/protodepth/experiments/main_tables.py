@@ -18,7 +18,7 @@ from protodepth.training.published import SEQUENCES
 MORE = ("ancl", "cmp")
 
 
-def methods_for(sequence: str, backbone: str, options: Options) -> tuple[str, ...]:
+def _methods_for(sequence: str, backbone: str, options: Options) -> tuple[str, ...]:
     """The rows of the paper's tables: ANCL and CMP with KBNet (and our own network), L2P with the transformer."""
     if options.methods:
         return options.methods
@@ -34,7 +34,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
         Training(sequence=sequence, backbone=backbone, method=method, seed=seed)
         for seed in plan.options.seeds  # every row once before any row twice
         for backbone in experiment.networks(plan.options)
-        for method in methods_for(sequence, backbone, plan.options)
+        for method in _methods_for(sequence, backbone, plan.options)
     ]
     return [plan.training(row) for row in rows]
 
@@ -53,7 +53,7 @@ def same_sets(finished: Finished, sequence: str) -> bool:
     return bool(runs) and all(r.get("name") == f"paper-{sequence}" and d["domains"] == wanted for r, d in runs)
 
 
-def shortest(finished: Finished) -> float:
+def _shortest(finished: Finished) -> float:
     """The smallest share of the published epochs that a row had."""
     return min((float(cell.inputs.get("recipe", {}).get("scale", 1.0)) for cell, _ in finished), default=1.0)
 
@@ -61,7 +61,7 @@ def shortest(finished: Finished) -> float:
 CLOSE = 5.0  # per cent of the printed number
 
 
-def differences(rows: Sequence[Group], sequence: str) -> list[tuple[Group, list[float]]]:
+def _differences(rows: Sequence[Group], sequence: str) -> list[tuple[Group, list[float]]]:
     """100 (ours - printed) / printed for performance and SPTO in all metrics, of the rows that the paper prints."""
     printed = {(r.backbone, r.method, r.setting): r for r in score_rows(sequence)}
     compared = []
@@ -81,7 +81,7 @@ def beside_table(rows: Sequence[Group], sequence: str) -> Table:
             tuple(f"{d:+.1f} %" + (" =" if abs(d) <= CLOSE else "") for d in far),
             g.backbone,
         )
-        for g, far in differences(rows, sequence)
+        for g, far in _differences(rows, sequence)
     ]
     columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], "%", 1, ranked=False) for s in SCORES[1:] for m in METRICS]
     return Table(
@@ -94,9 +94,9 @@ def beside_table(rows: Sequence[Group], sequence: str) -> Table:
     )
 
 
-def reproduced(rows: Sequence[Group], sequence: str, share: float) -> list[str]:
+def _reproduced(rows: Sequence[Group], sequence: str, share: float) -> list[str]:
     """A sentence on how many printed numbers came out again."""
-    every = [d for _, far in differences(rows, sequence) for d in far]
+    every = [d for _, far in _differences(rows, sequence) for d in far]
     if share < 1:
         return [f"A rehearsal with {share:g} of the published epochs: its numbers say nothing about the paper's."]
     close = sum(abs(d) <= CLOSE for d in every)
@@ -125,7 +125,7 @@ def score_table(rows: Sequence[Group], sequence: str, *, paper: bool, about_data
     )
 
 
-def stage_table(rows: Sequence[Group], domains: Sequence[str]) -> Table:
+def _stage_table(rows: Sequence[Group], domains: Sequence[str]) -> Table:
     """MAE on each domain when it was learned and after the last stage."""
     columns = [Column(when, d, "mm", 1) for d in domains for when in ("learned", "at the end")][:-1]
     lines = []
@@ -328,12 +328,12 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
             score_table(rows, sequence, paper=paper, about_data=SAME_DATA if same else OTHER_DATA),
             *([beside_table(rows, sequence)] if same else []),
             gain_table(rows, sequence),
-            stage_table(rows, domains),
+            _stage_table(rows, domains),
             paired_table(rows),
             cost_table(rows),
         ],
         "findings": [
-            *(reproduced(rows, sequence, shortest(finished)) if same else []),
+            *(_reproduced(rows, sequence, _shortest(finished)) if same else []),
             *findings(rows, sequence),
         ],
     }

@@ -103,15 +103,15 @@ def open_source(argument: str, split: str = "val", count: int = 8) -> MeasuredSo
     data = domain.split(split)
     if not len(data):
         raise DataError(f"{argument} has no {split} frames to measure on")
-    frames = [everything_known(data)[i] for i in evenly(len(data), count)]
+    frames = [_everything_known(data)[i] for i in evenly(len(data), count)]
     known = float(np.mean([(full_depth(f) > 0).mean() for f in frames]))
     return MeasuredSource(domain, frames, known >= SPARSE_DENSITY)
 
 
-def everything_known(data: FrameDataset) -> FrameDataset:
+def _everything_known(data: FrameDataset) -> FrameDataset:
     """The same frames with all their depth: nothing thinned, nothing withheld."""
     if isinstance(data, Subset):
-        return Subset(everything_known(data.data), data.indices)
+        return Subset(_everything_known(data.data), data.indices)
     if not isinstance(data, EntryFrames):
         return data
     sampler = data.reader.sampler and "uniform:1"  # what it draws is not used
@@ -148,7 +148,7 @@ def network(model: ProtoDepth, domain: str | None = BASE) -> PredictFrame:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def near_edges(full: Float[np.ndarray, "h w"]) -> np.ndarray:
+def _near_edges(full: Float[np.ndarray, "h w"]) -> np.ndarray:
     """Where the nearest and the farthest known depth within a hundredth of the height differ by more than a tenth."""
     size = 2 * max(2, round(NEAR * full.shape[0])) + 1
     low = ndimage.minimum_filter(np.where(full > 0, full, np.inf), size)
@@ -156,10 +156,10 @@ def near_edges(full: Float[np.ndarray, "h w"]) -> np.ndarray:
     return high > (1 + JUMP) * low
 
 
-def regions(
+def _regions(
     frame: Frame, full: Float[np.ndarray, "h w"], judged: np.ndarray, wanted: PointPattern
 ) -> dict[str, np.ndarray]:
-    edges = near_edges(full)
+    edges = _near_edges(full)
     away = ndimage.distance_transform_edt(frame.sparse_depth <= 0) > EMPTY * full.shape[1]
     inside = np.ones_like(judged) if wanted.sampler.startswith("holes") else away
     far = full >= np.quantile(full[judged], 0.75) if judged.any() else judged
@@ -179,7 +179,7 @@ def frame_errors(
     seconds = time.process_time() - started
     error = np.where(judged, np.abs(out.depth.astype(np.float64) - truth) * 1000, 0.0)
     error = np.where(np.isfinite(error), error, np.inf)
-    masks = regions(given, full, judged, wanted)
+    masks = _regions(given, full, judged, wanted)
     return {
         "name": frame.name,
         "points": int((given.sparse_depth > 0).sum()),
@@ -198,10 +198,10 @@ def _mean(error: np.ndarray, mask: np.ndarray) -> float | None:
     return float(error[mask].mean()) if mask.any() else None
 
 
-def means(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+def _means(rows: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """Mean over frames of each error; a frame without such pixels contributes nothing.
 
-    >>> means([{"mae": 2.0, "rmse": 4.0}, {"mae": 4.0, "rmse": None}])["mae"]
+    >>> _means([{"mae": 2.0, "rmse": 4.0}, {"mae": 4.0, "rmse": None}])["mae"]
     3.0
     """
     rows = list(rows)
@@ -228,7 +228,7 @@ def measure(
     rows = [frame_errors(predict, frame, wanted, seed=seed, rules=rules) for frame in frames]
     if not rows:
         raise DataError("there are no frames to measure on")
-    return {"pattern": wanted.name, "mean": means(rows), "frames": rows}
+    return {"pattern": wanted.name, "mean": _means(rows), "frames": rows}
 
 
 def ratios(errors_of: Mapping[str, Mapping[str, float | None]], error: str = "mae") -> dict[str, float | None]:

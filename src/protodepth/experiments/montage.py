@@ -52,8 +52,8 @@ def montage(sample: Sample, box: Sequence[int]) -> Float[np.ndarray, "H W 3"]:
         )
     ]
     bars = [
-        colour_bar("depth (m)", colours.low, colours.high, DEPTH_MAP, points.size, colours.scale),
-        colour_bar("error (m)", 0.0, colours.error, ERROR_MAP, cut(truth).size),
+        _colour_bar("depth (m)", colours.low, colours.high, DEPTH_MAP, points.size, colours.scale),
+        _colour_bar("error (m)", 0.0, colours.error, ERROR_MAP, cut(truth).size),
     ]
     rows.append(("Ground truth; colours of depth and error", [whole(truth), bars[0], cut(truth), bars[1]]))
     for label, depth in sample.predictions.items():
@@ -63,7 +63,7 @@ def montage(sample: Sample, box: Sequence[int]) -> Float[np.ndarray, "H W 3"]:
     return _stack(rows)
 
 
-def colour_bar(
+def _colour_bar(
     title: str, low: float, high: float, cmap: str, size: tuple[int, int], scale: picture_files.Scale = "linear"
 ) -> Pillow.Image:
     """A horizontal bar with round numbers, in the middle of a white picture of this size."""

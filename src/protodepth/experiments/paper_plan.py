@@ -21,10 +21,10 @@ SCAFFOLDS = {"indoor": "worlds:office?train=600&size=192x256", "outdoor": "vkitt
 SPARE_SCAFFOLD = "worlds:garden?train=600&size=160x384"
 
 
-def dataset_of(argument: str) -> str | None:
+def _dataset_of(argument: str) -> str | None:
     """The paper's dataset that a data argument names, also through a prepared manifest; None if it is none of them.
 
-    >>> dataset_of("void:/data/void_release?density=500"), dataset_of("worlds:room")
+    >>> _dataset_of("void:/data/void_release?density=500"), _dataset_of("worlds:room")
     ('void', None)
     """
     name, rest = parse_argument(argument)
@@ -35,7 +35,7 @@ def dataset_of(argument: str) -> str | None:
 
 @cache
 def _name(argument: str) -> str:
-    return dataset_of(argument) or open_domain(argument).name
+    return _dataset_of(argument) or open_domain(argument).name
 
 
 def is_paper(recipe: str, data: Sequence[str]) -> bool:
@@ -48,7 +48,7 @@ def is_paper(recipe: str, data: Sequence[str]) -> bool:
         raise ConfigError(f"--recipe {recipe} needs its datasets: --data D1 D2 D3 (docs/datasets.md)")
     if recipe:
         return recipe != WORLDS
-    return len(data) >= 3 and all(dataset_of(argument) for argument in data[:3])
+    return len(data) >= 3 and all(_dataset_of(argument) for argument in data[:3])
 
 
 def paper_recipe(recipe: str, sequence: str, backbone: str, data: Sequence[str]) -> PaperRecipe | None:
@@ -58,7 +58,7 @@ def paper_recipe(recipe: str, sequence: str, backbone: str, data: Sequence[str])
     text = recipe or f"paper-{sequence}"
     if published.parse(text)[0] != f"paper-{sequence}":
         raise ConfigError(f"--recipe {recipe} does not fit the sequence {sequence}: paper-{sequence}, or another bench")
-    given = [dataset_of(argument) for argument in data[:3]]
+    given = [_dataset_of(argument) for argument in data[:3]]
     known = published.SEQUENCES[f"paper-{sequence}"]
     datasets = [name or known[number] for number, name in enumerate(given)]
     return PaperRecipe.of(text, backbone, datasets if len(set(datasets)) == len(datasets) else ())
@@ -110,7 +110,7 @@ def scaffold_inputs(paper: PaperRecipe, sequence: str, data: Sequence[str], give
     """What FusionNet's ScaffNet learns from, and how long."""
     wanted = SCAFFOLDS[sequence]
     if wanted == "vkitti":
-        wanted = next((d for d in data if dataset_of(d) == "vkitti"), SPARE_SCAFFOLD)
+        wanted = next((d for d in data if _dataset_of(d) == "vkitti"), SPARE_SCAFFOLD)
     schedule = paper.scaffold()
     if scale is not None:
         schedule, wanted = scaled(schedule, scale), wanted.replace("train=600", "train=4").partition("&size")[0]

@@ -65,10 +65,10 @@ class Options:
     scaffold: str = ""  # what FusionNet's ScaffNet learns from, in the paper's recipes
 
 
-def preset_of(backbone: str, preset: str) -> str:
+def _preset_of(backbone: str, preset: str) -> str:
     """The network's preset of that name.  `lite` has one size, and the transformer's published one is called "full".
 
-    >>> preset_of("kbnet", "void"), preset_of("uformer", "void"), preset_of("lite", "small")
+    >>> _preset_of("kbnet", "void"), _preset_of("uformer", "void"), _preset_of("lite", "small")
     ('void', 'full', 'indoor')
     """
     known = backbones.get(backbone).presets
@@ -86,7 +86,7 @@ def preset_of(backbone: str, preset: str) -> str:
 @cache
 def _network(backbone: str, preset: str) -> ProtoDepth:
     """A network that nobody trains: its layers are asked for, and whether a method fits it."""
-    return ProtoDepth(backbones.get(backbone).from_preset(preset_of(backbone, preset)))
+    return ProtoDepth(backbones.get(backbone).from_preset(_preset_of(backbone, preset)))
 
 
 def check_fit(method: str, backbone: str, preset: str) -> None:
@@ -183,11 +183,11 @@ class Planner:
         sequence = next(name for name, make in recipes.SEQUENCES.items() if make().start == start)
         paper = self.paper(sequence, backbone)
         if paper is not None:
-            preset = self.options.preset if self.options.preset == PRESET else preset_of(backbone, self.options.preset)
+            preset = self.options.preset if self.options.preset == PRESET else _preset_of(backbone, self.options.preset)
             argument = self.argument(self.options.data[0])
             made = paper_base(paper, argument, preset, self.options.base_steps, self.options.share)
             return config.override(made, self.options.base_changes)
-        recipe = recipes.base_for(start, backbone, preset_of(backbone, self.options.preset))
+        recipe = recipes.base_for(start, backbone, _preset_of(backbone, self.options.preset))
         changes: dict[str, Any] = {"data": self.argument(recipe.data)}
         if self.options.data:
             changes["data"] = self.argument(self.options.data[0])

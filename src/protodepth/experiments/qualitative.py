@@ -60,9 +60,9 @@ def run(job: Job) -> dict[str, Any]:
         method = load_stage(job.store, training, domains, new.name)
         two = display_name(method.name, "agnostic") if method.chooses else None
         samples = add_predictions(samples, method.predict, display_name(method.name), two)
-        distance[display_name(method.name)] = errors_by_distance(method, old, old.name)
+        distance[display_name(method.name)] = _errors_by_distance(method, old, old.name)
         if two:
-            distance[two] = errors_by_distance(method, old, None)
+            distance[two] = _errors_by_distance(method, old, None)
     save_samples(job.place / "samples.npz", samples)
     return {"old": old.name, "new": new.name, "boxes": boxes, "distance": distance, "frames": [s.name for s in samples]}
 
@@ -86,7 +86,7 @@ def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[in
     return [index for _, index, _ in best], [box for _, _, box in best]
 
 
-def errors_by_distance(method: Method, domain: Domain, name: str | None) -> list[float | None]:
+def _errors_by_distance(method: Method, domain: Domain, name: str | None) -> list[float | None]:
     """Mean absolute error in mm in each bin of the distance to the nearest sparse point."""
     total = np.zeros((len(DISTANCES) - 1, 2))
     for index in evenly(len(domain.test), JUDGED_FRAMES):

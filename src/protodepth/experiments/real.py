@@ -285,7 +285,7 @@ def chosen(own: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
-def document(plan: RealPlan, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
+def _document(plan: RealPlan, cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     """All that was found, plain: the tables are made of nothing else."""
     rows, adapted, choices = [], [], []
     for cell, result in store.finished(cells):
@@ -334,7 +334,7 @@ def narrow(picture: Float[np.ndarray, "h w 3"], width: int) -> Float[np.ndarray,
     return np.asarray(Pillow.fromarray(picture).resize(size, Pillow.Resampling.LANCZOS))
 
 
-def figures(cells: Sequence[Cell], store: Store) -> dict[str, list[Figure]]:
+def _figures(cells: Sequence[Cell], store: Store) -> dict[str, list[Figure]]:
     """The drawn frames of each recording: depth, error and both in a window, with the colours."""
     out: dict[str, list[Figure]] = {}
     for cell, result in store.finished(c for c in cells if c.kind == "pictures"):
@@ -364,8 +364,8 @@ def bench_real(
     cells = plan.cells()
     failed = run_cells(cells, store, reporter or Reporter(quiet=True), workers=RealWorkers(plan).table())
     about = about_run(command, options.seed, threads=torch.get_num_threads(), split=options.split)
-    results = document(plan, cells, store)
-    paths = real_page.write(out, results, about, figures(cells, store))
+    results = _document(plan, cells, store)
+    paths = real_page.write(out, results, about, _figures(cells, store))
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
         raise ProtoDepthError(f"{len(failed)} cell(s) failed, the others are in {paths[0]}:\n{lines}")

@@ -54,13 +54,13 @@ def groups(finished: Iterable[tuple[Cell, dict[str, Any]]]) -> list[Group]:
         by_row.setdefault((cell.label["backbone"], cell.label["method"]), {})[int(cell.label["seed"])] = document
     rows = []
     for (backbone, method), documents in by_row.items():
-        for setting in settings_of(next(iter(documents.values())), method):
+        for setting in _settings_of(next(iter(documents.values())), method):
             rows.append(Group(backbone, method, setting, dict(sorted(documents.items()))))
     order = list(dict.fromkeys(g.backbone for g in rows))
     return sorted(rows, key=lambda g: order.index(g.backbone))
 
 
-def settings_of(document: dict[str, Any], method: str) -> tuple[str, ...]:
+def _settings_of(document: dict[str, Any], method: str) -> tuple[str, ...]:
     """The settings in which a method's numbers differ."""
     settings = {row["setting"] for row in document["rows"] if row["method"] == method}
     return ("agnostic", "incremental") if "agnostic" in settings else ("incremental",)

@@ -25,11 +25,11 @@ class ThinThing:
     score: float
 
 
-def thinness(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
+def _thinness(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
     """How far (in log depth) a pixel stands in front of what an opening leaves around it; no depth counts as far away.
 
     >>> d = np.full((40, 60), 20.0); d[5:35, 30] = 5.0
-    >>> t = thinness(d); round(float(t[20, 30]), 3), float(t[20, 10])
+    >>> t = _thinness(d); round(float(t[20, 30]), 3), float(t[20, 10])
     (1.386, 0.0)
     """
     known = np.isfinite(depth) & (depth > 0)
@@ -42,7 +42,7 @@ def thinness(depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
 
 def thin_things(depth: Float[np.ndarray, "h w"]) -> list[ThinThing]:
     """Connected thin regions of small area, the largest sum of depth steps first."""
-    step = thinness(depth)
+    step = _thinness(depth)
     labels, _ = ndimage.label(step > STEP)
     things = []
     for n, place in enumerate(ndimage.find_objects(labels), start=1):

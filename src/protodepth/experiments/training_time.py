@@ -36,11 +36,11 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
                     row = Training(
                         sequence=sequence, backbone=backbone, method=method, variant=variant, changes=changes
                     )
-                    cells.append(as_timing(plan.training(row), steps))
+                    cells.append(_as_timing(plan.training(row), steps))
     return cells
 
 
-def as_timing(training: Cell, steps: int) -> Cell:
+def _as_timing(training: Cell, steps: int) -> Cell:
     return replace(training, kind="timing", inputs={**training.inputs, "timed_steps": steps})
 
 

@@ -43,7 +43,7 @@ def run_base(job: Job) -> dict[str, Any]:
 
         def prepare(network: Backbone) -> None:
             if isinstance(network, FusionNet):
-                prepare_scaffold(job, network, recipe)
+                _prepare_scaffold(job, network, recipe)
 
         steps = recipe.schedule.steps
         if recipe.schedule.epochs is not None:
@@ -59,7 +59,7 @@ def run_base(job: Job) -> dict[str, Any]:
     return {**about, "seconds": time.monotonic() - started}
 
 
-def prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
+def _prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
     """FusionNet's ScaffNet, with half the steps of the network around it; frozen ever after.
     A resumed cell finds it trained.
     """

@@ -144,14 +144,14 @@ def tune(
         chosen[row] = best.tuned(chosen_values(options.tuned, *row))
         names = {**dict(zip(("sequence", "backbone", "method"), row, strict=True)), "domains": domains}
         record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
-    files.write_bytes(out / "tuned.toml", tomli_w.dumps(merged(out / "tuned.toml", chosen)).encode())
+    files.write_bytes(out / "tuned.toml", tomli_w.dumps(_merged(out / "tuned.toml", chosen)).encode())
     earlier = files.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
     others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in planned]
     files.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
     return chosen
 
 
-def merged(path: Path, chosen: Mapping[TuneRow, dict[str, Any]]) -> dict[str, Any]:
+def _merged(path: Path, chosen: Mapping[TuneRow, dict[str, Any]]) -> dict[str, Any]:
     """What a file holds already, with the new choices in their places."""
     known = read_tuned(path) if path.exists() else {}
     for (sequence, backbone, method), values in chosen.items():

@@ -24,7 +24,7 @@ from protodepth.training.evaluate import evaluate
 def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
     chosen = plan.options.methods or ("pretrained", "joint", "ancl", "cmp", "protodepth")
     return [
-        unseen_cell(plan, Training(sequence=sequence, backbone=backbone, method=method, seed=seed))
+        _unseen_cell(plan, Training(sequence=sequence, backbone=backbone, method=method, seed=seed))
         for seed in plan.options.seeds
         for sequence in experiment.sequences
         for backbone in experiment.networks(plan.options)
@@ -32,7 +32,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
     ]
 
 
-def unseen_cell(plan: Planner, row: Training) -> Cell:
+def _unseen_cell(plan: Planner, row: Training) -> Cell:
     training, data = plan.training(row), plan.unseen(row.sequence)
     scaffold = f"worlds:{recipes.SCAFFOLDS[recipes.SEQUENCES[row.sequence]().start]}"
     if row.backbone == "fusionnet" and data.partition("?")[0] == scaffold:

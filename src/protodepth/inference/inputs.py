@@ -57,7 +57,7 @@ def checked(frame: Frame) -> CheckedFrame:
     return CheckedFrame(**{f.name: getattr(frame, f.name) for f in fields(frame)}, batch=batch)
 
 
-def frame_or_failure(name: str, read: Callable[[], Frame]) -> CheckedFrame | Failure:
+def _frame_or_failure(name: str, read: Callable[[], Frame]) -> CheckedFrame | Failure:
     try:
         return checked(read())
     except ProtoDepthError as error:
@@ -143,7 +143,7 @@ def open_files(
         map_unit, why, read = unit_of_files([sparse], unit, depth_range)
         maps = Maps(files={name: sparse}, unit=map_unit, calibration=calibration, read=read)
         return Source(
-            1, (why,), lambda: iter([frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))])
+            1, (why,), lambda: iter([_frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))])
         )
     files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
     if not files:
@@ -151,10 +151,10 @@ def open_files(
     some = [list(files.values())[i] for i in evenly(len(files), 8)]
     map_unit, why, read = unit_of_files(some, unit, depth_range)
     maps = Maps(files=files, unit=map_unit, calibration=calibration, read=read)
-    return open_video(image, maps, why) if video else open_folder(image, maps, why)
+    return _open_video(image, maps, why) if video else _open_folder(image, maps, why)
 
 
-def open_folder(folder: Path, maps: Maps, why: str) -> Source:
+def _open_folder(folder: Path, maps: Maps, why: str) -> Source:
     """Pictures and maps belong together by name."""
     pictures = images.files_by_id(folder, images.IMAGE_SUFFIXES)
     both = pictures.keys() & maps.files.keys()
@@ -168,7 +168,7 @@ def open_folder(folder: Path, maps: Maps, why: str) -> Source:
 
     def items() -> Iterator[Frame | Failure]:
         for name, path in pictures.items():
-            yield frame_or_failure(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
+            yield _frame_or_failure(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
 
     return Source(len(pictures), notes, items)
 
@@ -185,7 +185,7 @@ def frame_numbers(names: Sequence[str]) -> dict[int, str]:
     return dict(zip(numbers if len(set(numbers)) == len(names) else range(len(names)), names, strict=True))
 
 
-def open_video(path: Path, maps: Maps, why: str) -> Source:
+def _open_video(path: Path, maps: Maps, why: str) -> Source:
     """Frames of a video that have a sparse map, in order; the others are passed over."""
     try:
         import cv2
@@ -209,7 +209,7 @@ def open_video(path: Path, maps: Maps, why: str) -> Source:
                     name = left.pop(number)
                     fine, picture = reader.retrieve()
                     yield (
-                        frame_or_failure(name, lambda: maps.frame(name, np.ascontiguousarray(picture[..., ::-1])))  # noqa: B023
+                        _frame_or_failure(name, lambda: maps.frame(name, np.ascontiguousarray(picture[..., ::-1])))  # noqa: B023
                         if fine
                         else Failure(name, f"{path}: frame {number} cannot be decoded")
                     )
@@ -247,7 +247,7 @@ def open_data(
 
 def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:
     for index in range(len(data)):
-        yield frame_or_failure(f"frame {index}", lambda: data[index])  # noqa: B023  called at once
+        yield _frame_or_failure(f"frame {index}", lambda: data[index])  # noqa: B023  called at once
 
 
 def in_batches(source: Source, size: int) -> Iterator[list[Frame] | Failure]:

@@ -99,10 +99,10 @@ def measure_speed(
         raise ConfigError(f"runs must be at least 1 and warmup at least 0, got {runs} and {warmup}")
     threads = torch.get_num_threads()
     batch = random_batch(size, 1, model.backbone.depth_range).to(_device(model))
-    calls = {**torch_calls(model, batch, domain), **engine_calls(model, batch, engines, threads)}
+    calls = {**_torch_calls(model, batch, domain), **_engine_calls(model, batch, engines, threads)}
     memory = {name: peak_memory(call) for name, call in calls.items()}
     times = in_turns(calls, runs, warmup)
-    gflops = {name: gflop(call) for name, call in torch_calls(model, batch, domain).items()}
+    gflops = {name: gflop(call) for name, call in _torch_calls(model, batch, domain).items()}
     peak = machine_peak(_device(model))
     base = float(np.median(times[BASE]))
     rows = tuple(_row(name, times[name], base, gflops.get(name), peak, memory[name]) for name in calls)
@@ -113,7 +113,7 @@ def measure_speed(
         runs=runs,
         warmup=warmup,
         threads=threads,
-        device=device_name(_device(model)),
+        device=_device_name(_device(model)),
         peak=peak,
         backbone=model.backbone.name,
         parameters=overhead.backbone,
@@ -132,7 +132,7 @@ def _row(
     return SpeedRow(name, median, p95, least, median / (1000 * base), gflops, share, memory)
 
 
-def torch_calls(model: ProtoDepth, batch: Batch, domain: str | None) -> dict[str, Callable[[], object]]:
+def _torch_calls(model: ProtoDepth, batch: Batch, domain: str | None) -> dict[str, Callable[[], object]]:
     """The un-adapted network, one domain, and the choice among all, as functions without arguments."""
     ways: dict[str, str | None] = {BASE: BASE}
     adapted = domain or next((n for n in reversed(model.domains) if not model.domain(n).base), None)
@@ -153,7 +153,7 @@ def torch_calls(model: ProtoDepth, batch: Batch, domain: str | None) -> dict[str
     return {label: call(name) for label, name in ways.items()}
 
 
-def engine_calls(
+def _engine_calls(
     model: ProtoDepth, batch: Batch, engines: Sequence[Runtime], threads: int
 ) -> dict[str, Callable[[], object]]:
     """Exported graphs on the same frame, pre-processing included, with as many threads as PyTorch has."""
@@ -222,7 +222,7 @@ def peak_memory(call: Callable[[], object]) -> float | None:
     return int(line.split()[1]) / 1024
 
 
-def device_name(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor()

@@ -64,7 +64,7 @@ class Words:
     meanings: Mapping[str, str] | None = None
 
 
-def markdown(sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> str:
+def _markdown(sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> str:
     lines = [f"# {words.title}", "", words.intro, ""]
     for s in sections:
         lines += [f"## {s.title}", "", s.about, ""]
@@ -80,7 +80,7 @@ def _file(figure: Figure) -> str:
     return figure.name + (".svg" if figure.svg else ".jpg" if figure.jpeg else ".png")
 
 
-def html(sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> str:
+def _html(sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> str:
     """One self-contained page, in the clothes of the run report."""
     assets = resources.files("protodepth.report") / "assets"
     facts = "".join(
@@ -96,14 +96,14 @@ def html(sections: Sequence[Section], about: dict[str, Any], words: Words = Word
         "script": (assets / "report.js").read_text(encoding="utf-8"),
         "body": "".join(_section(s) for s in sections),
         "clouds": "",
-        "meanings": meanings(words.meanings),
+        "meanings": _meanings(words.meanings),
         "data": script_json(cloud_data([])),
         "facts": f"<table class='facts'><tbody>{facts}</tbody></table>",
     }
     return Template((assets / "report.html").read_text(encoding="utf-8")).substitute(fill)
 
 
-def meanings(words: Mapping[str, str] | None = None) -> str:
+def _meanings(words: Mapping[str, str] | None = None) -> str:
     """The list under "What the numbers mean"; None: that of a sequence's scores."""
     if words is None:  # the file of the run report
         return (resources.files("protodepth.report") / "assets" / "meanings.html").read_text(encoding="utf-8")
@@ -128,8 +128,8 @@ def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], word
             files.write_bytes(folder / "figures" / s.name / _file(f), f.svg.encode() or f.jpeg or f.png)
     document = {"about": about, "experiments": {s.name: _json(s) for s in sections}}
     paths = [folder / name for name in ("report.html", "report.md", "results.json")]
-    files.write_bytes(paths[0], html(sections, about, words).encode())
-    files.write_bytes(paths[1], markdown(sections, about, words).encode())
+    files.write_bytes(paths[0], _html(sections, about, words).encode())
+    files.write_bytes(paths[1], _markdown(sections, about, words).encode())
     files.write_sealed(paths[2], plain(document))
     return paths
 

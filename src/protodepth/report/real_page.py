@@ -39,9 +39,9 @@ MeasuredRow = Mapping[str, Any]
 Setting = tuple[str, str]  # recording, pattern
 
 
-def predictor(row: MeasuredRow) -> str:
+def _predictor(row: MeasuredRow) -> str:
     """
-    >>> predictor({"predictor": "any-sensor", "role": "adapted"})
+    >>> _predictor({"predictor": "any-sensor", "role": "adapted"})
     'any-sensor, adapted'
     """
     return str(row["predictor"]) + ROLES[row["role"]]
@@ -57,7 +57,7 @@ class Measurements:
     def of(cls, rows: Sequence[MeasuredRow]) -> "Measurements":
         out: dict[Setting, dict[str, MeasuredRow]] = {}
         for row in rows:
-            out.setdefault((row["recording"], row["pattern"]), {})[predictor(row)] = row
+            out.setdefault((row["recording"], row["pattern"]), {})[_predictor(row)] = row
         return cls(out)
 
     @property
@@ -93,7 +93,7 @@ class Measurements:
         return out
 
 
-def mean(values: Sequence[float]) -> float | None:
+def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
@@ -112,15 +112,15 @@ def summary(measured: Measurements) -> Table:
         gains = measured.gains(name)
         seconds = [float(rows[name]["seconds"]) for rows in measured.rows.values() if name in rows]
         cells: tuple[Value | str, ...] = (
-            Value(mean(list(mae.values()))),
-            Value(mean(list(rmse.values()))),
-            Value(mean(holes)),
+            Value(_mean(list(mae.values()))),
+            Value(_mean(list(rmse.values()))),
+            Value(_mean(holes)),
             Value(mae[worst]),
             " ".join(worst),
             f"{sum(v > 1 for v in mae.values())} of {len(mae)}",
-            Value(mean(list(gains.values()))),
+            Value(_mean(list(gains.values()))),
             Value(max(gains.values(), default=None)),
-            Value(1000 * (mean(seconds) or 0)),
+            Value(1000 * (_mean(seconds) or 0)),
         )
         lines.append(Line((name,), cells, ranked=measured.role(name) != "classical"))
     columns = (
@@ -142,7 +142,7 @@ def summary(measured: Measurements) -> Table:
     return Table(name="summary", title=title, heads=("Predictor",), columns=columns, lines=tuple(lines), note=note)
 
 
-def overview(measured: Measurements) -> Table:
+def _overview(measured: Measurements) -> Table:
     """A line for each setting: the MAE of every predictor and its ratio."""
     columns = [Column("points", "", "mean", 0, ranked=False)]
     for name in measured.predictors:
@@ -165,7 +165,7 @@ def overview(measured: Measurements) -> Table:
     )
 
 
-def details(measured: Measurements, recording: str) -> Table:
+def _details(measured: Measurements, recording: str) -> Table:
     """All errors on one recording: a line for each pattern and predictor."""
     columns = [
         Column("MAE", "all", "mm", 1),
@@ -191,7 +191,7 @@ def details(measured: Measurements, recording: str) -> Table:
     )
 
 
-def adaptations(rows: Sequence[MeasuredRow]) -> Table:
+def _adaptations(rows: Sequence[MeasuredRow]) -> Table:
     """What adapt itself said of each recording: the error at points that it hid."""
     columns = (
         Column("steps", "", "made", 0, ranked=False),
@@ -266,13 +266,13 @@ def findings(measured: Measurements) -> list[str]:
         worst = max(ratios, key=lambda s: ratios[s])
         above = sum(v > 1 for v in ratios.values())
         text = (
-            f"{name}: MAE {mean(list(ratios.values())):.3f} and RMSE {mean(list(rmse.values())):.3f} of the best "
+            f"{name}: MAE {_mean(list(ratios.values())):.3f} and RMSE {_mean(list(rmse.values())):.3f} of the best "
             f"classical method's on average, worst in {' '.join(worst)} ({ratios[worst]:.2f}), above 1.0 in {above} of "
             f"{len(ratios)} settings"
         )
         gains = measured.gains(name)
         if gains:
-            text += f"; {mean(list(gains.values())):.3f} of its base's MAE, at worst {max(gains.values()):.3f}"
+            text += f"; {_mean(list(gains.values())):.3f} of its base's MAE, at worst {max(gains.values()):.3f}"
         out.append(text + ".")
     return out
 
@@ -283,9 +283,9 @@ def findings(measured: Measurements) -> list[str]:
 def sections(document: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]]) -> list[Section]:
     """The page's parts from the document that ``results.json`` keeps under ``experiments.real``."""
     rows, all_rows = document["rows"], Measurements.of(document["rows"])
-    tables = [summary(all_rows), overview(all_rows)]
+    tables = [summary(all_rows), _overview(all_rows)]
     if document["adapted"]:
-        tables.append(adaptations(document["adapted"]))
+        tables.append(_adaptations(document["adapted"]))
     if document["choices"] or any(r.get("choice") for r in rows):
         tables.append(choosing(rows, document["choices"]))
     patterns = "; ".join(f"{name}: {text}" for name, text in document["patterns"].items())
@@ -304,7 +304,7 @@ def sections(document: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]
         height, width = about["size"]
         kind = "dense depth" if about["dense"] else "one sparse sweep a frame"
         text = f"{width}x{height}, {kind}, {len(about['measured'])} frames measured. Split: {about['split']}."
-        table = details(all_rows, name)
+        table = _details(all_rows, name)
         parts.append(
             Section(
                 name=f"recording-{name}",

@@ -62,7 +62,7 @@ def results_document(results: Sequence["SequenceResult"], *, seconds: float, abo
     """
     accuracies = [r.selection_accuracy for r in results if r.selection_accuracy is not None]
     document = {
-        "rows": [row for result in results for row in result_rows(result)],
+        "rows": [row for result in results for row in _result_rows(result)],
         "matrix": {
             r.method: {"incremental": r.incremental.to_json(), "agnostic": r.agnostic.to_json()} for r in results
         },
@@ -81,13 +81,13 @@ def results_document(results: Sequence["SequenceResult"], *, seconds: float, abo
     return plain(document)
 
 
-def result_rows(result: "SequenceResult") -> list[Row]:
-    settings = SETTINGS if has_two_settings(result) else SETTINGS[:1]
+def _result_rows(result: "SequenceResult") -> list[Row]:
+    settings = SETTINGS if _has_two_settings(result) else SETTINGS[:1]
     scores: dict[str, Scores] = {"incremental": result.incremental, "agnostic": result.agnostic}
     return [{"method": result.method, "setting": s, **scores[s].summary()} for s in settings]
 
 
-def has_two_settings(result: "SequenceResult") -> bool:
+def _has_two_settings(result: "SequenceResult") -> bool:
     pairs = ((result.incremental.matrices[m].values, result.agnostic.matrices[m].values) for m in METRICS)
     return result.confusion is not None or not all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 

@@ -73,7 +73,7 @@ def _section(anchor: str, title: str, *content: str) -> str:
 
 
 def _swatch(row: Row) -> str:
-    return f'<i class="swatch{" dashed" if row["setting"] == "agnostic" else ""}" style="color:{row_colour(row)}"></i>'
+    return f'<i class="swatch{" dashed" if row["setting"] == "agnostic" else ""}" style="color:{_row_colour(row)}"></i>'
 
 
 def _method_name(document: Document, key: str, setting: str = "incremental") -> str:
@@ -82,7 +82,7 @@ def _method_name(document: Document, key: str, setting: str = "incremental") -> 
     return next((row_name(row) for row in rows if row["setting"] == setting), row_name(rows[0]) if rows else key)
 
 
-def row_colour(row: Row) -> str:
+def _row_colour(row: Row) -> str:
     return method_colour(row["method"], row.get("variant", 0))
 
 
@@ -229,7 +229,7 @@ def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Char
         ]
         places = [(float(starts[p["stage"]] + p["step"]), float(p[metric])) for p in own if p[metric] is not None]
         if places:
-            lines.append(ChartLine(row_name(row), row_colour(row), sorted(places), row["setting"] == "agnostic"))
+            lines.append(ChartLine(row_name(row), _row_colour(row), sorted(places), row["setting"] == "agnostic"))
     return lines, [(float(x), document["domains"][s]) for s, x in starts.items()]
 
 

@@ -117,7 +117,7 @@ def domain_facts(domain: Domain) -> Caption:
 
 def draw_adaptation(result: Any) -> bytes:
     """Error at hidden points over the steps, and before and after at those of frames that judge."""
-    figure = new_figure()
+    figure = _new_figure()
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
     steps, errors = zip(*result.curve, strict=True) if result.curve else ((0, result.steps), result.chosen)
     left.plot(steps, errors, marker="o", markersize=3)
@@ -125,7 +125,7 @@ def draw_adaptation(result: Any) -> bytes:
     left.set(xlabel="step", ylabel="error at hidden points (mm)", title=f"kept step {result.best_step}")
     right.bar(["before", "after"], [result.before, result.after], color=["#999999", "#1b7f79"])
     right.set(title=f"frames that judge ({result.judged})", ylabel="mm")
-    return as_png(figure)
+    return _as_png(figure)
 
 
 def adaptation_facts(result: Any) -> Caption:
@@ -140,13 +140,13 @@ def adaptation_facts(result: Any) -> Caption:
 
 def draw_evaluation(result: Any) -> bytes:
     """MAE of every frame in order, and the mean."""
-    figure = new_figure()
+    figure = _new_figure()
     axes = figure.subplots()
     errors = [row["mae"] for row in result.images]
     axes.bar(range(len(errors)), errors, color="#1b7f79")
     axes.axhline(result.mean["mae"], linestyle=":", color="black")
     axes.set(xlabel="frame", ylabel="MAE (mm)", title=f"mean {result.mean['mae']:.1f} mm")
-    return as_png(figure)
+    return _as_png(figure)
 
 
 def evaluation_facts(result: Any) -> Caption:
@@ -156,13 +156,13 @@ def evaluation_facts(result: Any) -> Caption:
     return {"frames": str(len(result.images)), **means, "domain": chosen, **bad}
 
 
-def new_figure() -> Any:
+def _new_figure() -> Any:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(8, 3), dpi=100, layout="constrained")
 
 
-def as_png(figure: Any) -> bytes:
+def _as_png(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -59,9 +59,9 @@ class Table:
     note: str = ""
 
 
-def number(value: float | None, decimals: int) -> str:
+def _number(value: float | None, decimals: int) -> str:
     """
-    >>> number(1234.567, 1), number(None, 2)
+    >>> _number(1234.567, 1), _number(None, 2)
     ('1234.6', '–')
     """
     return "–" if value is None or not math.isfinite(value) else f"{value:.{decimals}f}"
@@ -102,8 +102,8 @@ def markdown(table: Table) -> str:
 def _markdown_cell(cell: Value | str, decimals: int, style: str) -> str:
     if isinstance(cell, str):
         return cell
-    text = style.format(number(cell.mean, decimals)) if cell.mean is not None else "–"
-    text += f" ± {number(cell.spread, decimals)}" if cell.spread is not None else ""
+    text = style.format(_number(cell.mean, decimals)) if cell.mean is not None else "–"
+    text += f" ± {_number(cell.spread, decimals)}" if cell.spread is not None else ""
     return text + (f" [{cell.paper:g}]" if cell.paper is not None else "")
 
 
@@ -138,6 +138,6 @@ def html(table: Table) -> str:
 def _html_cell(cell: Value | str, decimals: int, mark: str) -> str:
     if isinstance(cell, str):
         return f"<td>{escape(cell)}</td>"
-    spread = f'<small class="spread">± {number(cell.spread, decimals)}</small>' if cell.spread is not None else ""
+    spread = f'<small class="spread">± {_number(cell.spread, decimals)}</small>' if cell.spread is not None else ""
     paper = f'<small class="paper">paper {cell.paper:g}</small>' if cell.paper is not None else ""
-    return f'<td class="{mark}"><span>{number(cell.mean, decimals)}</span>{spread}{paper}</td>'
+    return f'<td class="{mark}"><span>{_number(cell.mean, decimals)}</span>{spread}{paper}</td>'

@@ -57,10 +57,10 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """``write_json`` with a checksum over every other entry: a changed number is noticed when it is read."""
     # the version first and the seal last: no single hole takes both and leaves what looks like an earlier version's
     whole = json.loads(json.dumps({"format_version": SEALED, **value}))
-    write_json(path, {**whole, "sealed": seal(whole)})
+    write_json(path, {**whole, "sealed": _seal(whole)})
 
 
-def seal(value: Mapping[str, Any]) -> str:
+def _seal(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -73,7 +73,7 @@ def read_sealed(path: Path, earlier: Collection[str] | None = None) -> dict[str,
     if "sealed" not in value and "format_version" not in value and (earlier is None or set(value) <= set(earlier)):
         return value
     stated = value.pop("sealed", None)
-    if stated != seal(value):
+    if stated != _seal(value):
         raise CheckpointError(f"{path} does not have the checksum it states: it is damaged, write it again")
     if value.pop("format_version", None) != SEALED:
         raise CheckpointError(f"{path} has a format version that this program does not read: update protodepth")
@@ -120,13 +120,13 @@ def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
         )
     try:
         tensors = load_bytes(data)
-        order = stated_order(data)
+        order = _stated_order(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is not a safetensors file ({error})") from None
     return {name: tensors[name] for name in (order if set(order) == set(tensors) else sorted(tensors))}
 
 
-def stated_order(data: bytes) -> list[str]:
+def _stated_order(data: bytes) -> list[str]:
     """The names of the tensors as ``write_tensors`` was given them; none if the file was written by another program."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     order = json.loads(header.get("__metadata__", {}).get("order", "[]"))

@@ -50,10 +50,10 @@ def fingerprint(model: "ProtoDepth") -> str:
 def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
     model.domain(name)
     with replace.replacing_folder(folder, "domain") as fresh:
-        write_domain(model, name, fresh, fingerprint(model))
+        _write_domain(model, name, fresh, fingerprint(model))
 
 
-def write_domain(model: "ProtoDepth", name: str, folder: Path, backbone_sha256: str) -> None:
+def _write_domain(model: "ProtoDepth", name: str, folder: Path, backbone_sha256: str) -> None:
     """The files of a domain in a new folder.  ``backbone_sha256``: the model's fingerprint."""
     domain = model.domain(name)
     files = {"weights.safetensors": stored_files.write_tensors(folder / "weights.safetensors", domain.state_dict())}
@@ -122,7 +122,7 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
                 sha256[file] = stored_files.write_tensors(fresh / file, part.state_dict())
         whole = fingerprint(model) if model.domains else ""  # once, not for every domain
         for name in model.domains:
-            write_domain(model, name, fresh / "domains" / name, whole)
+            _write_domain(model, name, fresh / "domains" / name, whole)
         text = card.card(model, notes).encode()
         sha256[replace.CARD] = hashlib.sha256(text).hexdigest()  # says later whether somebody edited the card
         if not edited:
@@ -151,7 +151,7 @@ def check_nothing_lost(folder: Path, names: Collection[str]) -> None:
         )
 
 
-def read_model(
+def _read_model(
     folder: Path, backbone: Backbone | None
 ) -> tuple[Backbone, PrototypeConfig, nn.Module | None, list[str]]:
     """Backbone, default prototype configuration, pose network and names of the domains of a saved model."""
@@ -179,7 +179,7 @@ def read_model(
 def load_model(kind: type["ProtoDepth"], source: str | Path, backbone: Backbone | None) -> "ProtoDepth":
     """A model with its domains, from a folder or a bundled name."""
     folder = resolve(source)
-    network, config, pose, names = read_model(folder, backbone)
+    network, config, pose, names = _read_model(folder, backbone)
     model = kind(network, config, pose=pose)
     whole = fingerprint(model) if names else None  # once, not for every domain
     for name in names:

@@ -66,7 +66,7 @@ def _server_time(folder: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
-def read_holder(path: Path) -> dict[str, Any]:
+def _read_holder(path: Path) -> dict[str, Any]:
     """What a lock file says; empty if it is gone or half written."""
     try:
         holder = json.loads(path.read_text())
@@ -77,7 +77,7 @@ def read_holder(path: Path) -> dict[str, Any]:
 
 def is_stale(path: Path) -> bool:
     """Whether the holder of an existing lock is certainly or very probably gone."""
-    holder = read_holder(path)
+    holder = _read_holder(path)
     if holder.get("machine") == this_machine() and isinstance(holder.get("pid"), int) and os.name != "nt":
         return birth(holder["pid"]) != holder.get("birth")
     try:
@@ -93,7 +93,7 @@ def _break(path: Path, token: object) -> None:
         path.rename(aside)
     except OSError:
         return
-    if read_holder(aside).get("token") != token:
+    if _read_holder(aside).get("token") != token:
         with contextlib.suppress(OSError):
             os.link(aside, path)  # fails if a third one has come in between; the holder notices at its next step
     aside.unlink(missing_ok=True)
@@ -145,7 +145,7 @@ def acquire(path: Path) -> Lock | None:
     for _ in range(2):  # the second time a stale lock is out of the way
         if _create(path, token):
             return Lock(path, token)
-        seen = read_holder(path).get("token")
+        seen = _read_holder(path).get("token")
         if not is_stale(path):
             return None
         _break(path, seen)
@@ -232,7 +232,7 @@ def writing(target: Path) -> Iterator[None]:
 def _held(target: Path, path: Path) -> Iterator[Lock]:
     with holding(path) as lock:
         if lock is None:
-            holder = read_holder(path)
+            holder = _read_holder(path)
             host, _, _ = str(holder.get("machine", "?")).partition(" ")
             raise CheckpointError(
                 f"{target} is being written by process {holder.get('pid', '?')} on {host}: "
@@ -240,7 +240,7 @@ def _held(target: Path, path: Path) -> Iterator[Lock]:
             )
         _mine[path] = threading.get_ident()
         try:
-            sweep(path)
+            _sweep(path)
             sweep_folder(target)
             yield lock
         finally:
@@ -254,7 +254,7 @@ def sweep_folder(folder: Path) -> None:
             stray.unlink(missing_ok=True)
 
 
-def sweep(path: Path) -> None:
+def _sweep(path: Path) -> None:
     """Remove what killed processes left of their locks."""
     name = re.compile(rf"\.?{re.escape(path.name.lstrip('.'))}\.[0-9a-f]{{8}}\.(tmp|stale)")
     for stray in path.parent.iterdir():

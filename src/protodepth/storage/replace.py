@@ -38,7 +38,7 @@ def described(folder: Path, kind: str) -> dict[str, Any] | None:
     return meta if isinstance(meta, dict) and meta.get("kind") == kind else None
 
 
-def ours(folder: Path, kind: str) -> set[Path]:
+def _ours(folder: Path, kind: str) -> set[Path]:
     """The files of a folder that its description lists, relative to it."""
     meta = described(folder, kind)
     if meta is None:
@@ -46,11 +46,11 @@ def ours(folder: Path, kind: str) -> set[Path]:
     listed = meta["sha256"] if isinstance(meta.get("sha256"), dict) else {}
     paths = {Path(DESCRIPTIONS[kind])} | {Path(name) for name in TENSORS[kind] if name in listed}
     if kind == "model":
-        paths |= {Path(CARD)} if is_our_card(folder / CARD, listed.get(CARD)) else set()
+        paths |= {Path(CARD)} if _is_our_card(folder / CARD, listed.get(CARD)) else set()
         for name in domain_names(meta):
             place = Path("domains") / name
             if not is_outside(folder / place, folder):
-                paths |= {place / file for file in ours(folder / place, "domain")}
+                paths |= {place / file for file in _ours(folder / place, "domain")}
     return paths
 
 
@@ -60,7 +60,7 @@ def domain_names(meta: dict[str, Any]) -> list[str]:
     return [name for name in listed if is_name(name)] if isinstance(listed, list) else []
 
 
-def is_our_card(file: Path, sha256: object) -> bool:
+def _is_our_card(file: Path, sha256: object) -> bool:
     """Whether a card is as it was written; one that somebody edited is theirs.
 
     Folders of earlier versions state no checksum for it.
@@ -73,12 +73,12 @@ def is_our_card(file: Path, sha256: object) -> bool:
 
 
 def card_is_edited(folder: Path) -> bool:
-    return (folder / CARD).exists() and Path(CARD) not in ours(folder, "model")
+    return (folder / CARD).exists() and Path(CARD) not in _ours(folder, "model")
 
 
-def others(folder: Path, kind: str) -> list[Path]:
+def _others(folder: Path, kind: str) -> list[Path]:
     """What stands in a folder and is not ours, relative to it: files, links, and folders without anything in them."""
-    mine, foreign = ours(folder, kind), []
+    mine, foreign = _ours(folder, kind), []
     for place, folders, names in os.walk(folder):
         here = Path(place).relative_to(folder)
         links = [name for name in folders if (folder / here / name).is_symlink()]
@@ -100,14 +100,14 @@ def check_replaceable(target: Path, kind: str = "model") -> None:
 def check_room(target: Path, name: str) -> None:
     """Refuse a name whose files would meet files of somebody else in a model's folder; better before a training."""
     there = {Path("domains") / name / file for file in (DESCRIPTIONS["domain"], *TENSORS["domain"])}
-    met = sorted(there & set(others(target, "model"))) if target.is_dir() else []
+    met = sorted(there & set(_others(target, "model"))) if target.is_dir() else []
     if met:
         raise CheckpointError(f"{target / met[0]} is not of this model and would be overwritten: move it away first")
 
 
-def keep_others(target: Path, fresh: Path, kind: str) -> None:
+def _keep_others(target: Path, fresh: Path, kind: str) -> None:
     """Take what is not ours over into the new folder.  A link costs no space and no time."""
-    for path in others(target, kind):
+    for path in _others(target, kind):
         source, copy = target / path, fresh / path
         if (copy.exists() or copy.is_symlink()) and not (copy.is_dir() and source.is_dir()):
             raise CheckpointError(f"{source} is not of this program and would be overwritten: move it away first")
@@ -123,7 +123,7 @@ def keep_others(target: Path, fresh: Path, kind: str) -> None:
                 shutil.copy2(source, copy)
 
 
-def leftovers(target: Path) -> list[Path]:
+def _leftovers(target: Path) -> list[Path]:
     """What a killed program left beside a folder: ``.old`` was moved aside, ``.tmp`` is half written."""
     if not target.parent.is_dir():
         return []
@@ -137,10 +137,10 @@ def recover(target: Path) -> None:
     A program that lives is about to put the new one there: that takes no time worth mentioning.
     """
     for _ in range(100):
-        if target.exists() or not leftovers(target) or not busy(target):
+        if target.exists() or not _leftovers(target) or not busy(target):
             break
         time.sleep(0.02)
-    for path in leftovers(target) if not target.exists() else ():
+    for path in _leftovers(target) if not target.exists() else ():
         if path.suffix == ".old":
             path.rename(target)
             return
@@ -161,7 +161,7 @@ def replacing_folder(target: Path, kind: str) -> Iterator[Path]:
 def _replacing(target: Path, kind: str) -> Iterator[Path]:
     recover(target)
     check_replaceable(target, kind)
-    for path in leftovers(target):
+    for path in _leftovers(target):
         shutil.rmtree(path, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     tag = uuid.uuid4().hex[:8]
@@ -170,7 +170,7 @@ def _replacing(target: Path, kind: str) -> Iterator[Path]:
         fresh.mkdir()
         yield fresh
         if target.exists():
-            keep_others(target, fresh, kind)
+            _keep_others(target, fresh, kind)
             target.rename(old)
         fresh.rename(target)
         sync_folder(target.parent)

@@ -38,11 +38,11 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
     and all get the errors of all frames in their order.
     """
     faults, rows = Faults(len(data)), {}
-    for block in own_blocks(len(data), batch_size):
+    for block in _own_blocks(len(data), batch_size):
         rows[block.start] = [
             row
             for frames in groups(readable(data, faults, block), batch_size)
-            for row in image_errors(frames, predict(collate(frames)), rules)
+            for row in _image_errors(frames, predict(collate(frames)), rules)
         ]
     for part in distributed.gather((rows, faults.reasons)):
         rows |= part[0]
@@ -53,7 +53,7 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
     return Evaluation(mean_errors(images), images, faults.reasons)
 
 
-def interpolated(complete: Interpolation) -> PredictBatch:
+def _interpolated(complete: Interpolation) -> PredictBatch:
     """A way to interpolate as a predictor: it knows no domain and has no descriptor."""
 
     def predict(batch: Batch) -> BatchPrediction:
@@ -72,13 +72,13 @@ def beside_interpolation(
 ) -> dict[str, dict[str, float]]:
     """Mean errors of the network and of each way to interpolate, on the same (at most so many) frames and pixels."""
     some = Subset(data, tuple(evenly(len(data), frames)))
-    table = {name: evaluate(interpolated(completions.get(name)), some, rules) for name in completions.names()}
+    table = {name: evaluate(_interpolated(completions.get(name)), some, rules) for name in completions.names()}
     judged = {row["name"] for row in next(iter(table.values())).images}
     own = [row for row in result.images if row["name"] in judged]
     return {"network": mean_errors(own), **{name: of_completion.mean for name, of_completion in table.items()}}
 
 
-def own_blocks(count: int, batch_size: int) -> list[range]:
+def _own_blocks(count: int, batch_size: int) -> list[range]:
     """The frames that this process evaluates:
     blocks of a batch, so that frames meet in the same batches as in one process.
     """
@@ -90,7 +90,7 @@ def own_blocks(count: int, batch_size: int) -> list[range]:
     return blocks[rank::world]
 
 
-def image_errors(frames: list[Frame], out: BatchPrediction, rules: EvalRules) -> Iterator[dict[str, Any]]:
+def _image_errors(frames: list[Frame], out: BatchPrediction, rules: EvalRules) -> Iterator[dict[str, Any]]:
     """A row for each image: its errors, and what was chosen for it."""
     caps = {"min_depth": rules.min_depth, "max_depth": rules.max_depth}
     depth = out.depth[:, 0].cpu().numpy()

@@ -134,7 +134,7 @@ class Learner:
         if schedule.precision == "float16" and device.type != "cuda":
             raise ConfigError("precision float16 needs a GPU (--device cuda): use bfloat16 or float32 here")
         if schedule.channels_last:
-            check_layout(method.backbone, device)
+            _check_layout(method.backbone, device)
             method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scaler = torch.amp.GradScaler(device.type, enabled=schedule.precision == "float16")
         return cls(method, optimiser, schedule, seed, scaler)
@@ -163,7 +163,7 @@ class Learner:
             return self.method.loss(batch, view)
 
 
-def check_layout(network: nn.Module, device: torch.device) -> None:
+def _check_layout(network: nn.Module, device: torch.device) -> None:
     """Refuse channels_last where it would destroy memory:
     oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions.
     """
@@ -214,7 +214,7 @@ def fit(
     bad = int(state.counts.get("bad", 0))
     progress.skipped = int(state.counts.get("skipped", 0))
     loader.faults.merge(state.counts.get("bad_frames", {}))
-    with whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
+    with _whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
         try:
             for batch in method.batches(loader, start=first, seed=seed):
                 if step >= schedule.steps or (keeper is not None and keeper.done):
@@ -268,7 +268,7 @@ def check_processes(schedule: Schedule) -> None:
 
 
 @contextmanager
-def whole_steps() -> Iterator[Callable[[], None]]:
+def _whole_steps() -> Iterator[Callable[[], None]]:
     """Ctrl-C and SIGTERM take effect where the yielded function is called:
     in the middle of a step, weights and step number do not agree.
 
@@ -295,14 +295,14 @@ def train_step(learner: Learner, batch: Step, step: int) -> dict[str, float] | N
     """One step; None (and no change of any weight) if the loss or a gradient was not finite."""
     kept = [(buffer, buffer.clone()) for buffer in learner.statistics()]
     terms = gradients(learner, batch, step)
-    terms = None if terms is None else apply_gradients(learner, terms, step)
+    terms = None if terms is None else _apply_gradients(learner, terms, step)
     if terms is None:  # batch norms have taken note of the batch in the forward pass, be it NaN
         for buffer, value in kept:
             buffer.copy_(value)
     return terms
 
 
-def apply_gradients(learner: Learner, terms: dict[str, float], step: int) -> dict[str, float] | None:
+def _apply_gradients(learner: Learner, terms: dict[str, float], step: int) -> dict[str, float] | None:
     """Change the weights by their gradients; None if one is not finite."""
     optimiser, schedule = learner.optimiser, learner.schedule
     learner.scaler.unscale_(optimiser)
@@ -324,7 +324,7 @@ def gradients(learner: Learner, batch: Step, step: int) -> dict[str, float] | No
     All talk between the processes is here, before any weight changes:
     one that is lost leaves the others with whole steps.
     """
-    terms = own_terms(learner, batch, step)
+    terms = _own_terms(learner, batch, step)
     learner.optimiser.zero_grad(set_to_none=True)
     total = torch.stack(list(terms.values())).sum() if terms else torch.zeros(())
     finite = bool(torch.isfinite(total))
@@ -334,10 +334,10 @@ def gradients(learner: Learner, batch: Step, step: int) -> dict[str, float] | No
         return None
     distributed.average_statistics(learner.method.backbone, learner.method.objective.pose)
     own = {name: float(t.detach()) for name, t in terms.items()} | {"total": float(total.detach())}
-    return add_records(distributed.gather(own))
+    return _add_records(distributed.gather(own))
 
 
-def own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
+def _own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
     """The loss terms of this process's rows; over all processes they add up to those of the whole batch."""
     random, config = generator(learner.seed, step), learner.schedule.augment
     terms: LossTerms = {}
@@ -352,10 +352,10 @@ def own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
     return terms
 
 
-def add_records(records: list[dict[str, float]]) -> dict[str, float]:
+def _add_records(records: list[dict[str, float]]) -> dict[str, float]:
     """The sum by name; a process may have terms that another has not.
 
-    >>> add_records([{"color": 1.0, "total": 1.0}, {"color": 0.5, "pose": 2.0, "total": 2.5}])
+    >>> _add_records([{"color": 1.0, "total": 1.0}, {"color": 0.5, "pose": 2.0, "total": 2.5}])
     {'color': 1.5, 'total': 3.5, 'pose': 2.0}
     """
     names = dict.fromkeys(name for record in records for name in record)

@@ -200,35 +200,35 @@ def rows(text: str) -> list[ValueRow]:
     for number, dataset in enumerate(SEQUENCES[sequence], 1):
         by_network = {network: list(_stage_rows(text, network, dataset)) for network in NETWORKS}
         lines += _merged(f"D{number} {dataset}", by_network)
-        lines += [(f"D{number} {dataset}", "all", f"evaluation {k}", shown(f.value), f.source) for k, f in
+        lines += [(f"D{number} {dataset}", "all", f"evaluation {k}", _shown(f.value), f.source) for k, f in
                   published.CAPS[dataset].items()]  # fmt: skip
     lines += _merged("all", {network: list(_network_rows(text, network)) for network in NETWORKS})
     for method, facts in published.method_values().items():
-        lines += [(f"method {method}", "all", name, shown(fact.value), fact.source) for name, fact in facts.items()]
+        lines += [(f"method {method}", "all", name, _shown(fact.value), fact.source) for name, fact in facts.items()]
     return lines
 
 
 def _stage_rows(text: str, network: str, dataset: str) -> Iterator[tuple[str, str, str]]:
     recipe = PaperRecipe.of(text, network)
     for name, fact in (*recipe.schedule_facts(dataset).items(), ("loss weights", recipe.weight_fact(dataset))):
-        yield name, shown(fact.value), fact.source
+        yield name, _shown(fact.value), fact.source
     for name, fact in recipe.augment_facts(dataset).items():
-        yield f"augment {name}", shown(fact.value), fact.source
+        yield f"augment {name}", _shown(fact.value), fact.source
 
 
 def _network_rows(text: str, network: str) -> Iterator[tuple[str, str, str]]:
     recipe = PaperRecipe.of(text, network)
     objective = published.objective(network, recipe.choices)
     for name, fact in (*objective.items(), *recipe.network_options().items()):
-        yield name, shown(fact.value), fact.source
+        yield name, _shown(fact.value), fact.source
     yield "preset", recipe.preset(), "published network" if network != "lite" else "our choice"
     yield (
         "prototypes image/depth",
-        shown(published.set_sizes(recipe.sequence).value),
+        _shown(published.set_sizes(recipe.sequence).value),
         published.set_sizes(recipe.sequence).source,
     )
     chosen = published.selection(recipe.choices)
-    yield "checkpoint", shown(chosen.value) if chosen.value else "last", chosen.source
+    yield "checkpoint", _shown(chosen.value) if chosen.value else "last", chosen.source
     yield "optimiser", "Adam, no weight decay, no clipping; rate of poses as of depth", published.CODE
     yield (
         "start of prototypes",
@@ -253,10 +253,10 @@ def _merged(stage: str, by_network: dict[str, list[tuple[str, str, str]]]) -> li
     return sorted(lines, key=lambda row: order.index(row[2]))
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A value as a reader wants it.
 
-    >>> shown(((1e-4, 3), (5e-5, 9))), shown((416, 576)), shown({"color": 0.15})
+    >>> _shown(((1e-4, 3), (5e-5, 9))), _shown((416, 576)), _shown({"color": 0.15})
     ('1e-04 to epoch 3, 5e-05 to epoch 9', '416, 576', 'color 0.15')
     """
     if value is None:

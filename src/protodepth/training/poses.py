@@ -75,14 +75,14 @@ def examine(data: FrameDataset, frames: int = FRAMES) -> PoseReport:
         for neighbour, given in zip(frame.neighbours, frame.poses or (None,) * len(frame.neighbours), strict=True):
             estimated = estimate_pose(frame.image, neighbour, fitted, frame.intrinsics, given)
             readings = (np.eye(4), given, estimated)
-            still, *moved = (grey_levels(frame, neighbour, judged, g) for g in readings)
+            still, *moved = (_grey_levels(frame, neighbour, judged, g) for g in readings)
             rows.append((still, moved[0], moved[1]))
     if not rows:
         return PoseReport(0.0, math.nan, math.nan)
     return PoseReport(*(_median(column) for column in zip(*rows, strict=True)))
 
 
-def grey_levels(frame: Frame, neighbour: np.ndarray, points: np.ndarray, pose: np.ndarray | None) -> float:
+def _grey_levels(frame: Frame, neighbour: np.ndarray, points: np.ndarray, pose: np.ndarray | None) -> float:
     """Mean difference at the points; a pose that moves half of them out of view explains nothing, whatever is left."""
     if pose is None:
         return math.nan

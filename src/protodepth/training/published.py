@@ -94,7 +94,7 @@ def parse(text: str) -> tuple[str, dict[str, str]]:
     return name, given
 
 
-def own(network: str) -> tuple[str, str]:
+def _own(network: str) -> tuple[str, str]:
     """The network whose published values are taken, and what to add to their source."""
     if network in ("kbnet", "voiced", "fusionnet"):
         return network, ""
@@ -146,7 +146,7 @@ SCAFFNET_RATES = Fact(((1e-4, 4), (5e-5, 10)), "ScaffNet's repository, SceneNet 
 
 def rates(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
     """Learning rates of a stage with the epoch at whose end each one's time is over."""
-    name, note = own(network)
+    name, note = _own(network)
     if first:
         fact = BASE_RATES.get((dataset, name))
         if fact is None:
@@ -189,7 +189,7 @@ UPSTREAM_WEIGHTS: dict[tuple[str, str], dict[str, float]] = {
 
 def weights(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
     """Weights of the objective by the names of ``losses.ObjectiveConfig``."""
-    name, note = own(network)
+    name, note = _own(network)
     place = "void" if dataset in INDOOR else "kitti"
     if choices["weights"] == "upstream" or (first and dataset in OUTDOOR):
         return Fact(UPSTREAM_WEIGHTS[place, name], f"{note}the network's own repository, {place} script")
@@ -200,7 +200,7 @@ def weights(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
 
 def objective(network: str, choices: Choices) -> dict[str, Fact]:
     """The other choices of the objective."""
-    name, note = own(network)
+    name, note = _own(network)
     reduction = Fact(None, f"{note}{CODE}: each network's own")
     if choices["objective"] == "paper":
         reduction = Fact("paper", "paper, Eq. 3-5")
@@ -223,7 +223,7 @@ def objective(network: str, choices: Choices) -> dict[str, Fact]:
 
 def augmentation(dataset: str, network: str, first: bool, choices: Choices) -> dict[str, Fact]:
     """Ranges by the names of ``data.augment.AugmentConfig``."""
-    name, note = own(network)
+    name, note = _own(network)
     indoors = dataset in INDOOR and choices["augment"] == "finetune"
     source = f"{note}{UNCLE}, {'base' if first else 'finetune'} indoor"
     if not indoors:

@@ -88,7 +88,7 @@ def train_base(
     pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
     model = ProtoDepth(network, recipe.prototypes, pose=pose).to(device)
     domain = open_domain(recipe.data)
-    domain = domain if recipe.scale is None else rehearsal(domain)
+    domain = domain if recipe.scale is None else _rehearsal(domain)
     steps = recipe.schedule.counted(len(domain.train)).steps
     report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {steps} steps")
     if recipe.supervised:
@@ -184,12 +184,12 @@ def learn_sequence(
 def open_domains(recipe: SequenceRecipe) -> list[Domain]:
     domains = [open_domain(argument) for argument in recipe.domains]
     if recipe.scale is not None:
-        domains = [rehearsal(domain) for domain in domains]
+        domains = [_rehearsal(domain) for domain in domains]
     check_names(recipe.domains, [domain.name for domain in domains])
     return domains
 
 
-def rehearsal(domain: Domain) -> Domain:
+def _rehearsal(domain: Domain) -> Domain:
     """Judged without the crop: the frames of a rehearsal may be smaller than it."""
     return dataclasses.replace(domain, rules=dataclasses.replace(domain.rules, crop=None))
 
@@ -232,24 +232,24 @@ def train(
 
         def begin_alone() -> Recipe:
             stack.enter_context(writing(out))
-            return begin(name, out, method, changes, overrides, resume)
+            return _begin(name, out, method, changes, overrides, resume)
 
         try:
             recipe = distributed.lead(begin_alone)
             if not distributed.leads():
-                divert(out / f"rank{distributed.rank()}.log")
+                _divert(out / f"rank{distributed.rank()}.log")
             if isinstance(recipe, DrawnRecipe):
-                run_drawn(recipe, out)
+                _run_drawn(recipe, out)
             elif isinstance(recipe, BaseRecipe):
-                run_base(recipe, out, place)
+                _run_base(recipe, out, place)
             else:
-                run_method(recipe, method, out, place)
+                _run_method(recipe, method, out, place)
         except ProcessLost as error:
             Reporter().line(f"{error}; the rank*.log in {out} may say why")
             raise KeyboardInterrupt from error
 
 
-def begin(
+def _begin(
     name: str, out: Path, method: str, changes: dict[str, Any], overrides: tuple[str, ...], resume: bool
 ) -> Recipe:
     """The resolved recipe, after every check that can be made before anything runs;
@@ -261,12 +261,12 @@ def begin(
     if wrong:
         raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
     recipe = config.override(dataclasses.replace(recipe, **changes), overrides)
-    check_recipe(recipe, method)
-    claim_run(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
+    _check_recipe(recipe, method)
+    _claim_run(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
     return recipe
 
 
-def divert(file: Path) -> None:
+def _divert(file: Path) -> None:
     """From here on this process prints into a file: of several processes the first alone writes to the terminal."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -276,12 +276,12 @@ def divert(file: Path) -> None:
     os.close(handle)
 
 
-def log_file(out: Path) -> Path:
+def _log_file(out: Path) -> Path:
     """Each process has its own."""
     return out / ("log.jsonl" if distributed.leads() else f"log.rank{distributed.rank()}.jsonl")
 
 
-def check_recipe(recipe: Recipe, method: str) -> None:
+def _check_recipe(recipe: Recipe, method: str) -> None:
     """What can be known to fail fails before a folder is made."""
     if isinstance(recipe, DrawnRecipe):
         check_drawn(recipe)
@@ -302,7 +302,7 @@ def check_recipe(recipe: Recipe, method: str) -> None:
         open_domains(recipe)
 
 
-def claim_run(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
+def _claim_run(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
     """An output folder belongs to one configuration; another one is refused, not mixed in."""
     values = config.to_dict(recipe)
     if isinstance(recipe, DrawnRecipe):  # more steps are the same run, longer
@@ -338,12 +338,12 @@ def picture(samples: list[Sample], method: Method) -> list[Sample]:
     return add_predictions(samples, method.predict, display_name(method.name), agnostic)
 
 
-def run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
+def _run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
     reporter = Reporter(quiet=not distributed.leads())
     if (out / "model" / "config.json").exists():
         reporter.line(f"{out / 'model'} is complete: nothing to do")
         return
-    log = JsonLines(log_file(out))
+    log = JsonLines(_log_file(out))
     with reporter.bar(f"training {recipe.name}", recipe.schedule.steps) as advance:
 
         def each(step: int, record: dict[str, Any]) -> None:
@@ -359,7 +359,7 @@ def run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
     print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data {recipe.data.split('?')[0]}")
 
 
-def run_drawn(recipe: DrawnRecipe, out: Path) -> None:
+def _run_drawn(recipe: DrawnRecipe, out: Path) -> None:
     """The base for any sensor: a model without domains."""
     from protodepth.model import ProtoDepth
 
@@ -375,11 +375,11 @@ def run_drawn(recipe: DrawnRecipe, out: Path) -> None:
     print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data worlds:any")
 
 
-def run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.device) -> None:
+def _run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.device) -> None:
     """One method on the sequence: results, report and the final model."""
     from protodepth.model import ProtoDepth
 
-    reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(log_file(out))
+    reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(_log_file(out))
     model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
     domains = open_domains(recipe)
     check_nothing_lost(out / "model", {*model.domains, *(domain.name for domain in domains)})

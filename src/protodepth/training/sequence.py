@@ -167,7 +167,7 @@ def run_sequence(
                 curve.look(stage, 0, domains[: max(stage, 1)])
             started, looked = time.monotonic(), curve.seconds
             method.begin_domain(domain, auxiliary)
-            agree(method)
+            _agree(method)
             progress = fit(method, domain, curve.during(stage, domains[: stage + 1]))
             method.end_domain(domain)
             seconds.append(time.monotonic() - started - (curve.seconds - looked))
@@ -176,7 +176,7 @@ def run_sequence(
             kept |= {domain.name: progress.kept} if progress.kept else {}
         else:
             method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
-        agree(method)
+        _agree(method)
         report(f"{method.name}: evaluating after {domain.name}")
         after_domain(domain)
         pairs = [judge.settings(d) for d in domains]
@@ -185,7 +185,7 @@ def run_sequence(
         last = [not_told for _, not_told in pairs]
         agnostic.append([e.mean for e in last])
     bad |= {f"{d.name} {split}": e.bad_frames for d, e in zip(domains, last, strict=True) if e.bad_frames}
-    names = chosen_names(last, domains)
+    names = _chosen_names(last, domains)
     return SequenceResult(
         method=method.name,
         domains=tuple(d.name for d in domains),
@@ -202,7 +202,7 @@ def run_sequence(
     )
 
 
-def agree(method: Method) -> None:
+def _agree(method: Method) -> None:
     """All processes go on with what the first one keeps:
     Fishers, buffers and statistics are taken by each for itself, and two
     machines need not round alike."""
@@ -210,7 +210,7 @@ def agree(method: Method) -> None:
         method.load_state(distributed.from_first({name: t.cpu() for name, t in method.state().items()}))
 
 
-def chosen_names(last: Sequence[Evaluation], domains: Sequence[Domain]) -> tuple[str, ...]:
+def _chosen_names(last: Sequence[Evaluation], domains: Sequence[Domain]) -> tuple[str, ...]:
     """What was chosen at all: domains in their order, then anything else."""
     used, known = dict.fromkeys(c for e in last for c in e.chosen), [d.name for d in domains]
     return tuple(n for n in known if n in used) + tuple(n for n in used if n not in known)

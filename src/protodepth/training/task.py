@@ -33,7 +33,7 @@ from protodepth.types import Batch
 logger = logging.getLogger("protodepth")
 
 
-def paper_objective() -> ObjectiveConfig:
+def _paper_objective() -> ObjectiveConfig:
     """The paper's terms with weights that hold for rooms and streets alike: errors relative to the depth."""
     return ObjectiveConfig(
         reduction="relative", sparse=0.6, smooth=0.02, mask_outside=True, outlier_size=3, outlier_relative=0.3
@@ -51,7 +51,7 @@ class AdaptConfig:
     schedule: Schedule | None = None  # every detail of the training; wins over the three above
     hide: HideConfig = field(default_factory=HideConfig)  # which points are hidden while learning
     weights: HiddenObjectiveConfig = field(default_factory=HiddenObjectiveConfig)
-    paper: ObjectiveConfig = field(default_factory=paper_objective)
+    paper: ObjectiveConfig = field(default_factory=_paper_objective)
     poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
     prototypes: PrototypeConfig | None = None  # None = the model's own
     withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
@@ -109,11 +109,11 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
             f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
             "adapting needs a sequence with motion, not single images"
         )
-    check_range(domain.train, model.backbone.depth_range)
+    _check_range(domain.train, model.backbone.depth_range)
     return domain
 
 
-def check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
+def _check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
     """Refuse data that the network cannot express, before an hour is spent on it."""
     low, high = depth_range
     maps = (f.sparse_depth for f in readable(data, Faults(len(data)), evenly(len(data), 8)))
@@ -161,7 +161,7 @@ def prepare(
     choose, verdict = (make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True))
     if config.objective == "paper":
         return Task(
-            paper_method(model, domain, config),
+            _paper_method(model, domain, config),
             domain,
             parts,
             choose,
@@ -172,12 +172,12 @@ def prepare(
     report = examine(parts.learn) if config.weights.photometric > 0 else None
     if report is not None and config.poses == "given":
         report = replace(report, estimated=math.inf)
-    method, learn = recording_method(model, parts.learn, report, config)
+    method, learn = _recording_method(model, parts.learn, report, config)
     words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
     return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source)
 
 
-def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
+def _paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
     """The paper's objective needs poses, given or from the model's pose network."""
     posed, settings = bool(first(domain.train).poses), replace(config.paper, poses=config.poses)
     if not posed and model.pose is None:
@@ -193,7 +193,7 @@ def paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Meth
     return method
 
 
-def recording_method(
+def _recording_method(
     model: ProtoDepth, learn: FrameDataset, report: PoseReport | None, config: AdaptConfig
 ) -> tuple[Method, FrameDataset]:
     """The method for hidden points, and the frames with the poses that were found best (without neighbours where none

@@ -38,7 +38,7 @@ def judging(withhold: float) -> HideConfig:
     return HideConfig(points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0)
 
 
-def judging_turns(config: HideConfig) -> tuple[HideConfig, ...]:
+def _judging_turns(config: HideConfig) -> tuple[HideConfig, ...]:
     """What the cases of dense maps hide in turns: blocks, then all but a few points in three densities."""
     return (config, *(replace(config, thinned=1.0, thinned_to=(s, s), edges=0.0) for s in THINNED))
 
@@ -147,10 +147,10 @@ def make_cases(
     cases: list[Case] = []
     count = CASES if count is None else count
     draws = 1 if half is not None else -(-count // max(1, min(count, len(data))))
-    turns = judging_turns(config)
+    turns = _judging_turns(config)
     for number, frame in enumerate(readable(data, Faults(len(data)), evenly(len(data), count))):
         for draw in range(draws):
-            turn = turns[(number + draw) % len(turns)] if half is None and is_dense(frame) else config
+            turn = turns[(number + draw) % len(turns)] if half is None and _is_dense(frame) else config
             rng = np.random.default_rng(frame_seed(draw, f"window {frame.name}"))
             whole = half is not None or frame.sparse_depth.size <= LARGEST[0] * LARGEST[1]
             seen = replace(frame, neighbours=(), poses=(), ground_truth=None) if whole else window(frame, LARGEST, rng)
@@ -161,7 +161,7 @@ def make_cases(
     return cases[: max(count, 1)]
 
 
-def is_dense(frame: Frame) -> bool:
+def _is_dense(frame: Frame) -> bool:
     return bool((frame.sparse_depth > 0).mean() >= DENSE)
 
 
@@ -177,7 +177,7 @@ def _case(shown: Frame, hidden: np.ndarray, half: int | None, rng: np.random.Gen
     return Case(shown, hidden, distance_weights(points, hidden > 0))
 
 
-def prediction_errors(predict: PredictBatch, cases: list[Case]) -> np.ndarray:
+def _prediction_errors(predict: PredictBatch, cases: list[Case]) -> np.ndarray:
     """Error in mm of each case."""
     depths = [
         depth.cpu().numpy()
@@ -189,14 +189,14 @@ def prediction_errors(predict: PredictBatch, cases: list[Case]) -> np.ndarray:
 
 def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
     """Error in mm of each case, by a domain of the model."""
-    return prediction_errors(lambda batch: model.predict_batch(batch, domain), cases)
+    return _prediction_errors(lambda batch: model.predict_batch(batch, domain), cases)
 
 
 def compare(predict: PredictBatch, data: FrameDataset, *, withhold: float = 0.2, cases: int = 12) -> dict[str, float]:
     """Errors in mm at hidden points of the last frames (30 %): of the network and of each way to interpolate."""
     last = Subset(data, tuple(range(len(data) - max(1, round(0.3 * len(data))), len(data))))
     made = make_cases(last, judging(withhold), count=cases)
-    return {"network": float(prediction_errors(predict, made).mean()), **interpolation_errors(made)}
+    return {"network": float(_prediction_errors(predict, made).mean()), **interpolation_errors(made)}
 
 
 def interpolation_errors(cases: list[Case]) -> dict[str, float]:
@@ -237,7 +237,7 @@ class Watch:
         )
         self.step, self.best_step, self.since = 0, 0, 0
         learned = self.state()
-        self.kept = neutral(learned)
+        self.kept = _neutral(learned)
         self.restore()
         self.start = self.best = self.judge()
         self.curve = [(0, self.start)]
@@ -283,15 +283,15 @@ class Watch:
 
     def forget(self) -> None:
         """Back to prototypes that change nothing."""
-        self.kept = neutral(self.kept)
+        self.kept = _neutral(self.kept)
         self.restore()
 
 
-def neutral(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def _neutral(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Prototypes under which every latent stays as it is: A = 1, P = 0.
 
     >>> three = torch.tensor([3.0])
-    >>> {key: float(value) for key, value in neutral({"s.A": three, "s.P": three, "s.W": three}).items()}
+    >>> {key: float(value) for key, value in _neutral({"s.A": three, "s.P": three, "s.W": three}).items()}
     {'s.A': 1.0, 's.P': 0.0, 's.W': 3.0}
     """
     plain = {"A": torch.ones_like, "P": torch.zeros_like}

@@ -72,7 +72,7 @@ def scan_kitti(
     85 898 train + val frames before the ends are dropped, 1000 test.
     """
     places = _find(root)
-    static = read_static(static_list) if static_list else frozenset()
+    static = _read_static(static_list) if static_list else frozenset()
     drives = places.drives("train")
     chosen = {part: [d for d in drives if held_out(d, val_share) == (part == "val")] for part in ("train", "val")}
     testing = (
@@ -123,7 +123,7 @@ def _find(root: Path) -> Places:
     return Places(root, raw or root, depth)
 
 
-def read_static(path: Path) -> frozenset[tuple[str, str]]:
+def _read_static(path: Path) -> frozenset[tuple[str, str]]:
     """(drive, frame) of every "date drive frame" line.  A set: the list has 8 043 lines and is asked for each frame."""
     frames = set()
     for number, line in enumerate(read_text(path).splitlines(), 1):
@@ -178,7 +178,7 @@ def _camera(
     names = {p.name for p in pictures.iterdir()} if pictures.is_dir() else set()
     labelled = {p.name for p in truth.iterdir()} if truth else set()
     K, size = calibration(places.raw / date / "calib_cam_to_cam.txt", camera)
-    crop, K = bottom_crop(K, size)
+    crop, K = _bottom_crop(K, size)
     for path in sorted(sparse.glob("*.png")):
         around = [f"{int(path.stem) + d:010d}.png" for d in (-neighbours, neighbours)] if neighbours else []
         if (drive, path.stem) in static or not {path.name, *around} <= names:
@@ -196,7 +196,7 @@ def _paths(root: Path, **paths: Path) -> Entry:
     return {key: path.relative_to(root).as_posix() for key, path in paths.items()}
 
 
-def bottom_crop(K: np.ndarray, size: tuple[int, int], crop: tuple[int, int] = CROP) -> tuple[list[int], np.ndarray]:
+def _bottom_crop(K: np.ndarray, size: tuple[int, int], crop: tuple[int, int] = CROP) -> tuple[list[int], np.ndarray]:
     """((top, left, height, width), K of the crop): the bottom rows and the centred columns."""
     height, width = min(size[0], crop[0]), min(size[1], crop[1])
     top, left = size[0] - height, (size[1] - width) // 2

@@ -57,7 +57,7 @@ class Lists:
         return None
 
 
-def read_list(path: Path) -> tuple[str, ...]:
+def _read_list(path: Path) -> tuple[str, ...]:
     """The lines up to the first empty one."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -85,7 +85,7 @@ def _one(path: Path, split: str, names: dict[str, str]) -> Lists:
     if unknown:
         raise DataError(f"{path}: [{split}] has the unknown list {sorted(unknown)}; known: {', '.join(COLUMNS)}")
     files = {column: path.parent / name for column, name in names.items()}
-    return Lists(split, {column: read_list(file) for column, file in files.items()}, files)
+    return Lists(split, {column: _read_list(file) for column, file in files.items()}, files)
 
 
 @register_scan("lists")
@@ -106,15 +106,15 @@ def scan_lists(root: Path) -> Scan:
         name=settings.get("name", "lists"),
         reader=FrameReader(root=base, unit=settings.get("unit", "kitti")),
         rules=EvalRules(**rules, crop=tuple(crop) if crop else None),
-        splits={s: partial(entries, part, base, remap) for s, part in lists.items()},
+        splits={s: partial(_entries, part, base, remap) for s, part in lists.items()},
         options={"lists": str(path)},
     )
 
 
-def remapped(path: str, remap: dict[str, str]) -> str:
+def _remapped(path: str, remap: dict[str, str]) -> str:
     """The path with the first matching prefix replaced.
 
-    >>> remapped("data/void/a.png", {"data/": "/mnt/"})
+    >>> _remapped("data/void/a.png", {"data/": "/mnt/"})
     '/mnt/void/a.png'
     """
     for old, new in remap.items():
@@ -123,13 +123,13 @@ def remapped(path: str, remap: dict[str, str]) -> str:
     return path
 
 
-def entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
+def _entries(part: Lists, base: Path, remap: dict[str, str]) -> Iterator[Entry]:
     """One entry a line.  If the first readable picture is three times as wide as its depth map,
     all hold three frames side by side.
     """
 
     def row(index: int) -> dict[str, str]:
-        return {column: remapped(lines[index], remap) for column, lines in part.columns.items()}
+        return {column: _remapped(lines[index], remap) for column, lines in part.columns.items()}
 
     count = len(part.columns["image"])
     triplet = _has_triplets(base, map(row, range(count)))

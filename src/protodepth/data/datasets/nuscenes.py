@@ -48,14 +48,14 @@ class Tables:
     def world_from_sensor(self, data: Record) -> Float[np.ndarray, "4 4"]:
         """Sensor to vehicle at its own time, vehicle to world at that time."""
         sensor = self.rows["calibrated_sensor"][data["calibrated_sensor_token"]]
-        return pose(self.rows["ego_pose"][data["ego_pose_token"]]) @ pose(sensor)
+        return _pose(self.rows["ego_pose"][data["ego_pose_token"]]) @ _pose(sensor)
 
     def intrinsics(self, data: Record) -> Float[np.ndarray, "3 3"]:
         sensor = self.rows["calibrated_sensor"][data["calibrated_sensor_token"]]
         return cameras.intrinsics_matrix(np.asarray(sensor["camera_intrinsic"]), f"camera {sensor['token']}")
 
 
-def pose(row: Record) -> Float[np.ndarray, "4 4"]:
+def _pose(row: Record) -> Float[np.ndarray, "4 4"]:
     """4x4 of a translation and a quaternion w, x, y, z."""
     w, x, y, z = row["rotation"]
     return cameras.rigid(cameras.quaternion_matrix([x, y, z, w]), row["translation"])
@@ -97,7 +97,7 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
     return points[(np.abs(points) < FARTHEST).all(1)]  # NaN is not less either
 
 
-def to_map(
+def _to_map(
     points: Float[np.ndarray, "n 3"], K: np.ndarray, size: tuple[int, int], *, last: bool = False
 ) -> Float[np.ndarray, "h w"]:
     """Points beyond 1 m as a depth map without its one-pixel border;
@@ -148,11 +148,11 @@ def _boxes_at(tables: Tables, data: Record) -> list[tuple[np.ndarray, np.ndarray
         if instance in there:
             centre = (1 - share) * centre + share * np.array(there[instance]["translation"])
         width, length, height = row["size"]
-        boxes.append((centre, np.array([length, width, height]), pose(row)[:3, :3]))
+        boxes.append((centre, np.array([length, width, height]), _pose(row)[:3, :3]))
     return boxes
 
 
-def static_cloud(root: Path, tables: Tables, data: Record) -> Float[np.ndarray, "n 3"]:
+def _static_cloud(root: Path, tables: Tables, data: Record) -> Float[np.ndarray, "n 3"]:
     """World points of a sweep that lie in no box of a vehicle or a person."""
     points = projection.transform(read_cloud(root / data["filename"]), tables.world_from_sensor(data))
     for centre, size, rotation in _boxes_at(tables, data):
@@ -167,9 +167,9 @@ def accumulated(root: Path, tables: Tables, camera: Record, K: np.ndarray) -> Fl
     keys = [i for i, d in enumerate(sweeps) if d["is_key_frame"]]
     middle = next(n for n, i in enumerate(keys) if sweeps[i]["sample_token"] == camera["sample_token"])
     first, last = keys[max(0, middle - SWEEPS)], keys[min(len(keys) - 1, middle + SWEEPS)]
-    world = np.concatenate([static_cloud(root, tables, d) for d in sweeps[first : last + 1]])
+    world = np.concatenate([_static_cloud(root, tables, d) for d in sweeps[first : last + 1]])
     points = projection.transform(world, cameras.inverse(tables.world_from_sensor(camera)))
-    return projection.drop_occluded(to_map(points, K, (camera["height"], camera["width"])))
+    return projection.drop_occluded(_to_map(points, K, (camera["height"], camera["width"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class LidarSweeps:
         numbers, last, _ = inside.partition(";last")
         motion, K, size = (np.array(part.split(","), np.float64) for part in numbers.split(";"))
         points = projection.transform(read_cloud(path), motion.reshape(4, 4))
-        return to_map(points, K.reshape(3, 3), (int(size[0]), int(size[1])), last=bool(last))
+        return _to_map(points, K.reshape(3, 3), (int(size[0]), int(size[1])), last=bool(last))
 
 
 CONTAINER = LidarSweeps()

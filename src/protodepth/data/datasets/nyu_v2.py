@@ -39,13 +39,13 @@ class HDF5:
         raise DataError(f"{path} holds arrays, not coded pictures: {inside} is read directly")
 
     def image(self, path: Path, inside: str) -> np.ndarray:
-        array = read_hdf5(path, inside)
+        array = _read_hdf5(path, inside)
         if path.suffix == ".mat":
             array = array.transpose(0, 2, 1)  # MATLAB stores columns first
         return np.ascontiguousarray(array.transpose(1, 2, 0))
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
-        array = read_hdf5(path, inside)
+        array = _read_hdf5(path, inside)
         depth = np.ascontiguousarray(array.T if path.suffix == ".mat" else array, dtype=np.float32)
         return np.nan_to_num(depth, nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -53,7 +53,7 @@ class HDF5:
 CONTAINER = HDF5()
 
 
-def hdf5_library() -> Any:
+def _hdf5_library() -> Any:
     try:
         import h5py
     except ImportError:
@@ -61,11 +61,11 @@ def hdf5_library() -> Any:
     return h5py
 
 
-def read_hdf5(path: Path, inside: str) -> np.ndarray:
+def _read_hdf5(path: Path, inside: str) -> np.ndarray:
     """The array ``name`` or its row ``name/number``; only that row is read."""
     name, _, row = inside.partition("/")
     try:
-        with hdf5_library().File(path, "r") as file:
+        with _hdf5_library().File(path, "r") as file:
             if name not in file:
                 raise DataError(f"{path} has no array {name!r}, it has: {', '.join(file)}")
             return np.asarray(file[name][int(row)] if row else file[name])
@@ -90,7 +90,7 @@ def scan_nyu(
     """
     _refuse_raw_dumps(root)
     train, from_h5 = _training_scenes(root)
-    scenes = {s: files for s, files in train.items() if not subset or in_subset(s)}
+    scenes = {s: files for s, files in train.items() if not subset or _in_subset(s)}
     step = neighbours or (1 if from_h5 else 10)
     val, test = _labelled(root)
     share = 0.0 if val else val_share
@@ -144,7 +144,7 @@ def _h5_files(root: Path, scene: Path) -> Files:
     return [(f"{n}#rgb", f"{n}#depth") for n in names]
 
 
-def in_subset(scene: str) -> bool:
+def _in_subset(scene: str) -> bool:
     """The published ``--subset``: names that end in _0000 ... _0014, _0001a-g, _0002a-d."""
     ends = {f"{n:04d}" for n in range(15)} | {f"0001{c}" for c in "abcdefg"} | {f"0002{c}" for c in "abcd"}
     return scene.rsplit("_", 1)[-1] in ends
@@ -170,7 +170,7 @@ def _labelled(root: Path) -> tuple[Entries | None, Entries]:
     """(val, test): from the labelled file, else test from the folders."""
     mat = next((p for p in (root / "nyu_depth_v2_labeled.mat", root / "labeled.mat") if p.exists()), None)
     if mat is not None:
-        splits = read_splits(root / "splits.mat")
+        splits = _read_splits(root / "splits.mat")
         return partial(_rows, mat.name, splits["trainNdxs"]), partial(_rows, mat.name, splits["testNdxs"])
     for top in (root / "testing", root / "nyu_v2" / "testing"):
         if (top / "images").is_dir():
@@ -181,7 +181,7 @@ def _labelled(root: Path) -> tuple[Entries | None, Entries]:
     return None, partial(_frames, {})
 
 
-def read_splits(path: Path) -> dict[str, list[int]]:
+def _read_splits(path: Path) -> dict[str, list[int]]:
     """Row numbers (from 0) of trainNdxs and testNdxs in splits.mat, which counts from 1."""
     try:
         stored = read_arrays(path)

@@ -44,7 +44,7 @@ def _archive(path: Path) -> zipfile.ZipFile | None:
         raise DataError(f"{path} is not an .r3d file ({error})") from None
 
 
-def read_member(path: Path, name: str) -> bytes:
+def _read_member(path: Path, name: str) -> bytes:
     """A file of the archive, or of the folder it was unpacked to."""
     archive = _archive(path)
     try:
@@ -53,13 +53,13 @@ def read_member(path: Path, name: str) -> bytes:
         raise DataError(f"{path}: {name} cannot be read ({error})") from None
 
 
-def members(path: Path) -> list[str]:
+def _members(path: Path) -> list[str]:
     """Names of all files, relative to the root of the archive or folder."""
     archive = _archive(path)
     return archive.namelist() if archive else [p.relative_to(path).as_posix() for p in path.glob("*/*")]
 
 
-def unpack(data: bytes, where: str) -> bytes:
+def _unpack(data: bytes, where: str) -> bytes:
     """The content of an LZFSE stream; a single uncompressed block needs no library."""
     if data[:4] == b"bvx-" and data[8 + int.from_bytes(data[4:8], "little") :][:4] == b"bvx$":
         return data[8:-4]  # block header: magic and size; end mark
@@ -76,21 +76,21 @@ def unpack(data: bytes, where: str) -> bytes:
         raise DamagedFileError(f"{where} is not an LZFSE stream: truncated or damaged, copy it again") from None
 
 
-def read_values(path: Path, name: str, kind: str, shape: tuple[int, int]) -> np.ndarray:
+def _read_values(path: Path, name: str, kind: str, shape: tuple[int, int]) -> np.ndarray:
     """A packed (or plain) map of the archive: ``kind`` is the NumPy type of its values."""
-    data, where = read_member(path, name), f"{path} {name}"
+    data, where = _read_member(path, name), f"{path} {name}"
     size = shape[0] * shape[1] * np.dtype(kind).itemsize
-    data = data if len(data) == size else unpack(data, where)
+    data = data if len(data) == size else _unpack(data, where)
     if len(data) != size:
         count = len(data) // np.dtype(kind).itemsize
         raise DataError(f"{where} has {count} values, metadata says {shape[1]}x{shape[0]}")
     return np.frombuffer(data, kind).reshape(shape)
 
 
-def scatter(depth: Float[np.ndarray, "h w"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
+def _scatter(depth: Float[np.ndarray, "h w"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
     """Each value of a small map at the middle of its cell in a larger one; nothing is interpolated.
 
-    >>> scatter(np.array([[1.0, 2.0]]), (2, 4)).tolist()
+    >>> _scatter(np.array([[1.0, 2.0]]), (2, 4)).tolist()
     [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 2.0]]
     """
     rows, columns = (((np.arange(n) + 0.5) * N / n).astype(int) for n, N in zip(depth.shape, size, strict=True))
@@ -106,7 +106,7 @@ class R3D:
     """
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
-        return read_member(path, f"rgbd/{inside}.jpg")
+        return _read_member(path, f"rgbd/{inside}.jpg")
 
     def image(self, path: Path, inside: str) -> np.ndarray:
         data = io.BytesIO(self.image_bytes(path, inside))
@@ -118,27 +118,27 @@ class R3D:
             small = image_files.read_depth(path)
         else:
             number, dh, dw, confidence = rest
-            small = packed_depth(path, number, (int(dh), int(dw)), int(confidence))
-        return scatter(small, (int(height), int(width)))
+            small = _packed_depth(path, number, (int(dh), int(dw)), int(confidence))
+        return _scatter(small, (int(height), int(width)))
 
 
 CONTAINER = R3D()
 
 
-def packed_depth(path: Path, number: str, shape: tuple[int, int], confidence: int) -> Float[np.ndarray, "h w"]:
+def _packed_depth(path: Path, number: str, shape: tuple[int, int], confidence: int) -> Float[np.ndarray, "h w"]:
     """Metres of ``rgbd/<n>.depth`` without the values whose ``.conf`` is lower than ``confidence``."""
-    values = read_values(path, f"rgbd/{number}.depth", "<f4", shape)
+    values = _read_values(path, f"rgbd/{number}.depth", "<f4", shape)
     depth = image_files.metres(values, "metres", f"{path} rgbd/{number}.depth")
     if confidence:
-        depth[read_values(path, f"rgbd/{number}.conf", "u1", shape) < confidence] = 0
+        depth[_read_values(path, f"rgbd/{number}.conf", "u1", shape) < confidence] = 0
     return depth
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
-def read_metadata(path: Path, name: str = "metadata") -> dict[str, Any]:
-    meta = parse_json(read_member(path, name), f"{path}: {name}")
+def _read_metadata(path: Path, name: str = "metadata") -> dict[str, Any]:
+    meta = parse_json(_read_member(path, name), f"{path}: {name}")
     if not isinstance(meta, dict):
         raise DataError(f"{path}: {name} holds no metadata of Record3D")
     missing = [k for k in ("w", "h", "K") if k not in meta]
@@ -147,7 +147,7 @@ def read_metadata(path: Path, name: str = "metadata") -> dict[str, Any]:
     return meta
 
 
-def calibration(meta: dict[str, Any], number: int, size: tuple[int, int]) -> Float[np.ndarray, "3 3"]:
+def _calibration(meta: dict[str, Any], number: int, size: tuple[int, int]) -> Float[np.ndarray, "3 3"]:
     """K of a frame for the resized picture; metadata's K is stored column by column."""
     each = meta.get("perFrameIntrinsicCoeffs")
     four = each[number][:4] if each else [meta["K"][0], meta["K"][4], meta["K"][6], meta["K"][7]]
@@ -155,7 +155,7 @@ def calibration(meta: dict[str, Any], number: int, size: tuple[int, int]) -> Flo
     return cameras.intrinsics_matrix(four, "metadata K") * factors
 
 
-def world_poses(meta: dict[str, Any]) -> Float[np.ndarray, "n 4 4"] | None:
+def _world_poses(meta: dict[str, Any]) -> Float[np.ndarray, "n 4 4"] | None:
     """Camera-to-world with OpenCV axes from quaternion x, y, z, w and position; None where the phone did not track."""
     stored = np.asarray(meta.get("poses", ()), np.float64).reshape(-1, 7)
     if len(stored) < 2 or not np.ptp(stored, axis=0).any():
@@ -186,7 +186,7 @@ def _numbers(names: list[str], folder: str, suffixes: tuple[str, ...]) -> dict[i
     return dict(sorted(members.items()))
 
 
-def open_export(root: Path, confidence: int) -> Record3dExport:
+def _open_export(root: Path, confidence: int) -> Record3dExport:
     """The folder or file that the app wrote."""
     for folder in (root, root / "EXR_RGBD"):
         if (folder / "metadata.json").is_file():
@@ -195,13 +195,13 @@ def open_export(root: Path, confidence: int) -> Record3dExport:
 
 
 def _exr_export(folder: Path) -> Record3dExport:
-    names = members(folder)
+    names = _members(folder)
     depths = {n: f"{name}#" for n, name in _numbers(names, "depth", (".exr",)).items()}
-    return Record3dExport(folder, read_metadata(folder, "metadata.json"), _numbers(names, "rgb", PICTURES), depths)
+    return Record3dExport(folder, _read_metadata(folder, "metadata.json"), _numbers(names, "rgb", PICTURES), depths)
 
 
 def _r3d_export(root: Path, confidence: int) -> Record3dExport:
-    meta, names = read_metadata(root), members(root)
+    meta, names = _read_metadata(root), _members(root)
     depths, judged = _numbers(names, "rgbd", (".depth",)), _numbers(names, "rgbd", (".conf",))
     if depths and not {"dw", "dh"} <= meta.keys():
         meta |= _depth_size(root, meta, next(iter(depths.values())))
@@ -211,7 +211,7 @@ def _r3d_export(root: Path, confidence: int) -> Record3dExport:
 
 def _depth_size(root: Path, meta: dict[str, Any], name: str) -> dict[str, int]:
     """Older versions do not store the size of the depth map: it has the shape of the picture."""
-    count = len(unpack(read_member(root, name), f"{root} {name}")) // 4
+    count = len(_unpack(_read_member(root, name), f"{root} {name}")) // 4
     height = max(1, round((count * meta["h"] / meta["w"]) ** 0.5))
     if height * (count // height) != count:
         raise DataError(f"{root} {name} has {count} values, which do not fit a picture of {meta['w']}x{meta['h']}")
@@ -226,8 +226,8 @@ def scan_record3d(root: Path, *, long_side: int = 640, stride: int | None = None
     """
     if confidence not in (0, 1, 2):
         raise DataError(f"record3d: confidence is {confidence}, expected 0 (all), 1 or 2 (only the best)")
-    export = open_export(root, confidence)
-    meta, poses = export.meta, world_poses(export.meta)
+    export = _open_export(root, confidence)
+    meta, poses = export.meta, _world_poses(export.meta)
     numbers = [n for n in export.images if n in export.depths]
     if not numbers:
         raise DataError(f"{root} has no frame with both a picture and depth: is the export complete?")
@@ -258,7 +258,7 @@ def _entry(export: Record3dExport, number: int, size: tuple[int, int]) -> Entry:
         "id": f"{number:06d}",
         "image": export.images[number],
         "sparse": f"{export.depths[number]}{size[0]},{size[1]}",
-        "K": calibration(export.meta, number, size).ravel().tolist(),
+        "K": _calibration(export.meta, number, size).ravel().tolist(),
     }
 
 

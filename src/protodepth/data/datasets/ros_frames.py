@@ -33,10 +33,10 @@ class Link:
 Links = dict[tuple[str, str], Link]
 
 
-def plain(frame: str) -> str:
+def _plain(frame: str) -> str:
     """ROS 1 writes some names with a leading slash.
 
-    >>> plain("/base_link")
+    >>> _plain("/base_link")
     'base_link'
     """
     return frame.lstrip("/")
@@ -50,10 +50,10 @@ def _messages(reader: Any, fixed: bool) -> Iterator[Link]:
             turn, shift = t.transform.rotation, t.transform.translation
             rotation = cameras.quaternion_matrix([turn.x, turn.y, turn.z, turn.w])
             pose = cameras.rigid(rotation, [shift.x, shift.y, shift.z])
-            yield Link(plain(t.header.frame_id), plain(t.child_frame_id), pose)
+            yield Link(_plain(t.header.frame_id), _plain(t.child_frame_id), pose)
 
 
-def read_links(reader: Any, *, fixed: bool) -> Links:
+def _read_links(reader: Any, *, fixed: bool) -> Links:
     """(parent, child) -> link; one that is sent again with another pose moves."""
     links: Links = {}
     for link in _messages(reader, fixed):
@@ -63,7 +63,7 @@ def read_links(reader: Any, *, fixed: bool) -> Links:
     return links
 
 
-def find_chain(links: Links, source: str, target: str) -> list[Link] | None:
+def _find_chain(links: Links, source: str, target: str) -> list[Link] | None:
     """The shortest chain of links from one frame to another, in either direction; None if there is none."""
     ways: dict[str, list[tuple[str, Link]]] = {}
     for link in links.values():
@@ -82,7 +82,7 @@ def find_chain(links: Links, source: str, target: str) -> list[Link] | None:
     return None
 
 
-def follow(chain: list[Link], source: str) -> tuple[Float[np.ndarray, "4 4"], list[str]]:
+def _follow(chain: list[Link], source: str) -> tuple[Float[np.ndarray, "4 4"], list[str]]:
     """(points of the source in the last frame of the chain, the frames on the way)."""
     pose, frames = np.eye(4), [source]
     for link in chain:
@@ -95,25 +95,25 @@ def follow(chain: list[Link], source: str) -> tuple[Float[np.ndarray, "4 4"], li
 def _around(links: Links, frame: str) -> str:
     """The frames that can be reached from one, for a message."""
     known = sorted({name for pair in links for name in pair if name != frame})
-    reached = [name for name in known if find_chain(links, frame, name) is not None]
+    reached = [name for name in known if _find_chain(links, frame, name) is not None]
     return ", ".join(reached) or "nothing"
 
 
 def between(reader: Any, source: str, target: str, where: str) -> tuple[Float[np.ndarray, "4 4"], list[str]]:
     """(4x4 from the source's frame to the target's, the frames on the way), or a DataError that names both."""
-    source, target = plain(source), plain(target)
+    source, target = _plain(source), _plain(target)
     remedy = "give extrinsics: the 4x4 matrix from cloud to camera (16 numbers or a text file)"
-    links = read_links(reader, fixed=True)
-    chain = find_chain(links, source, target)
+    links = _read_links(reader, fixed=True)
+    chain = _find_chain(links, source, target)
     if chain is None:
-        links = {**read_links(reader, fixed=False), **links}
+        links = {**_read_links(reader, fixed=False), **links}
         still = {key: link for key, link in links.items() if not link.moves}
-        chain = find_chain(still, source, target)
+        chain = _find_chain(still, source, target)
     if chain is not None:
-        return follow(chain, source)
+        return _follow(chain, source)
     if not links:
         raise DataError(f"{where} has no /tf_static, and a point cloud needs extrinsics: {remedy}")
-    moving = find_chain(links, source, target)
+    moving = _find_chain(links, source, target)
     if moving is not None:
         link = next(link for link in moving if link.moves)
         raise DataError(

@@ -38,7 +38,7 @@ NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8
 
 
 @lru_cache(maxsize=4)
-def open_bag(path: Path) -> Any:
+def _open_bag(path: Path) -> Any:
     """An open reader, one for each process."""
     try:
         from rosbags.highlevel import AnyReader
@@ -57,14 +57,14 @@ def open_bag(path: Path) -> Any:
     return reader
 
 
-def topics(path: Path) -> dict[str, str]:
+def _topics(path: Path) -> dict[str, str]:
     """topic -> message type."""
-    return {c.topic: c.msgtype for c in open_bag(path).connections}
+    return {c.topic: c.msgtype for c in _open_bag(path).connections}
 
 
-def choose_topic(path: Path, given: str, types: Sequence[str], what: str, hint: str = "") -> str:
+def _choose_topic(path: Path, given: str, types: Sequence[str], what: str, hint: str = "") -> str:
     """The given topic, or the only one of the right type (and with ``hint`` in its name, if that decides)."""
-    known = topics(path)
+    known = _topics(path)
     listing = ", ".join(f"{t} ({k.split('/')[-1]})" for t, k in sorted(known.items()))
     if given:
         if given not in known:
@@ -78,16 +78,16 @@ def choose_topic(path: Path, given: str, types: Sequence[str], what: str, hint: 
 
 
 @lru_cache(maxsize=64)
-def times(path: Path, topic: str) -> np.ndarray:
+def _times(path: Path, topic: str) -> np.ndarray:
     """Bag times of all messages of a topic, nanoseconds.  Kept: it takes a pass over the bag."""
-    reader = open_bag(path)
+    reader = _open_bag(path)
     chosen = [c for c in reader.connections if c.topic == topic]
     return np.array([time for _, time, _ in reader.messages(chosen)], np.int64)
 
 
-def message(path: Path, topic: str, time: int) -> Any:
+def _message(path: Path, topic: str, time: int) -> Any:
     """One message, decoded."""
-    reader = open_bag(path)
+    reader = _open_bag(path)
     chosen = [c for c in reader.connections if c.topic == topic]
     for connection, _, data in reader.messages(chosen, start=time, stop=time + 1):
         return reader.deserialize(data, connection.msgtype)
@@ -143,19 +143,19 @@ class Bag:
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
         topic, time = inside.split("@")
-        msg = message(path, topic, int(time))
+        msg = _message(path, topic, int(time))
         if not hasattr(msg, "format"):
             raise DataError(f"{path}#{inside} is not a compressed picture")
         return bytes(msg.data)
 
     def image(self, path: Path, inside: str) -> np.ndarray:
         topic, time = inside.split("@")
-        return colour(message(path, topic, int(time)), f"{path} {topic}")
+        return colour(_message(path, topic, int(time)), f"{path} {topic}")
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         place, *rest = inside.split(";")
         topic, time = place.split("@")
-        msg = message(path, topic, int(time))
+        msg = _message(path, topic, int(time))
         if not rest:
             return depth_image(msg, f"{path} {topic}")
         motion, K, lens, size = (np.array(part.split(","), np.float64) for part in rest)
@@ -185,10 +185,10 @@ def scan_rosbag(
     neighbours, default 0.1 s.  Blocks of time: 70 % train, 10 % val, 20 % test.
     """
     path = root
-    picture = choose_topic(path, image, IMAGES, "image") if image else _colour_topic(path)
-    calibration = choose_topic(path, info, (INFO,), "info", _parent(picture))
+    picture = _choose_topic(path, image, IMAGES, "image") if image else _colour_topic(path)
+    calibration = _choose_topic(path, info, (INFO,), "info", _parent(picture))
     source = _depth_topic(path, depth, picture)
-    dense = topics(path)[source] != CLOUD
+    dense = _topics(path)[source] != CLOUD
     motion, how = (None, "") if dense else _mounting(path, extrinsics, source, calibration)
     entries = _join(path, (picture, calibration, source), motion)
     if motion is not None:
@@ -214,25 +214,25 @@ def _parent(topic: str) -> str:
 
 
 def _colour_topic(path: Path) -> str:
-    names = [t for t, kind in topics(path).items() if kind in IMAGES and "depth" not in t.lower()]
-    return names[0] if len(names) == 1 else choose_topic(path, "", IMAGES, "image")
+    names = [t for t, kind in _topics(path).items() if kind in IMAGES and "depth" not in t.lower()]
+    return names[0] if len(names) == 1 else _choose_topic(path, "", IMAGES, "image")
 
 
 def _depth_topic(path: Path, given: str, picture: str) -> str:
     if given:
-        return choose_topic(path, given, (), "depth")
-    known = topics(path)
+        return _choose_topic(path, given, (), "depth")
+    known = _topics(path)
     named = [t for t, kind in known.items() if kind in IMAGES and "depth" in t.lower() and t != picture]
     clouds = [t for t, kind in known.items() if kind == CLOUD]
     both = named + clouds
-    return both[0] if len(both) == 1 else choose_topic(path, "", (), "depth")
+    return both[0] if len(both) == 1 else _choose_topic(path, "", (), "depth")
 
 
 def _first(path: Path, topic: str) -> Any:
-    stamps = times(path, topic)
+    stamps = _times(path, topic)
     if not len(stamps):
         raise DataError(f"{path}: no message on {topic}")
-    return message(path, topic, int(stamps[0]))
+    return _message(path, topic, int(stamps[0]))
 
 
 def _mounting(path: Path, given: str, cloud: str, info: str) -> tuple[Float[np.ndarray, "4 4"], str]:
@@ -240,7 +240,7 @@ def _mounting(path: Path, given: str, cloud: str, info: str) -> tuple[Float[np.n
     if given:
         return read_extrinsics(given), given
     source, target = (_first(path, topic).header.frame_id for topic in (cloud, info))
-    pose, way = ros_frames.between(open_bag(path), source, target, str(path))
+    pose, way = ros_frames.between(_open_bag(path), source, target, str(path))
     return pose, f"tf: {' -> '.join(way)}"
 
 
@@ -272,12 +272,12 @@ def _join(path: Path, chosen: tuple[str, str, str], motion: np.ndarray | None, a
     """Each picture with the nearest depth message within ``apart`` seconds."""
     picture, info, depth = chosen
     msg = _first(path, info)
-    K, lens = calibration(msg, rectified="rect" in picture.rsplit("/", 1)[-1], where=f"{path} {info}")
+    K, lens = _calibration(msg, rectified="rect" in picture.rsplit("/", 1)[-1], where=f"{path} {info}")
     tail = ""
     if motion is not None:
         parts = [",".join(f"{v:.12g}" for v in a.ravel()) for a in (motion, K, lens)]
         tail = ";" + ";".join([*parts, f"{msg.height},{msg.width}"])
-    images, depths = times(path, picture), times(path, depth)
+    images, depths = _times(path, picture), _times(path, depth)
     if not len(depths):
         raise DataError(f"{path}: no message on {depth}")
     entries = []
@@ -292,7 +292,7 @@ def _join(path: Path, chosen: tuple[str, str, str], motion: np.ndarray | None, a
     return entries
 
 
-def calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, Float[np.ndarray, "5"]]:
+def _calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, Float[np.ndarray, "5"]]:
     """(K, k1 k2 p1 p2 k3) of a CameraInfo.  A rectified picture has the camera of P and no distortion."""
     values = {name: np.asarray(getattr(msg, name, getattr(msg, name.lower(), ())), np.float64) for name in "KDP"}
     if rectified and values["P"].any():
@@ -307,7 +307,7 @@ def calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, F
 
 
 def _tenth_second(path: Path, topic: str) -> int:
-    stamps = times(path, topic)
+    stamps = _times(path, topic)
     return max(1, round(1e8 / float(np.median(np.diff(stamps))))) if len(stamps) > 1 else 1
 
 

@@ -188,7 +188,7 @@ class _Video:
     poses: list[np.ndarray]
 
 
-def scaled_calibration(K: np.ndarray, size: tuple[int, int], slip: bool = False) -> list[float]:
+def _scaled_calibration(K: np.ndarray, size: tuple[int, int], slip: bool = False) -> list[float]:
     """K after the resize to 640x480 and the crop: rows times the ratios of the sides, minus the corner.
 
     ``slip``: cy times the ratio of x, as in one published script.
@@ -254,7 +254,7 @@ def _entries(
         video = _video(root, scene)
         if video is None:
             continue
-        K = scaled_calibration(video.K, video.size, slip)
+        K = _scaled_calibration(video.K, video.size, slip)
         for i in range(step, len(video.names) - step, every):
             entry = {"id": f"{scene.name}/{video.names[i]}", "image": video.images[i], "dense": video.depths[i], "K": K}
             entry["truth"] = video.depths[i]

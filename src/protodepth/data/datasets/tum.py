@@ -25,7 +25,7 @@ CALIBRATION = {  # fx, fy, cx, cy by camera
 APART = 0.02  # seconds
 
 
-def read_times(path: Path, words: int) -> tuple[np.ndarray, list[list[str]]]:
+def _read_times(path: Path, words: int) -> tuple[np.ndarray, list[list[str]]]:
     """(times, the other words of each line); lines with # are comments."""
     try:
         lines = [(n, line.split()) for n, line in enumerate(read_text(path).splitlines(), 1)]
@@ -41,10 +41,10 @@ def read_times(path: Path, words: int) -> tuple[np.ndarray, list[list[str]]]:
         raise DataError(f"{path}: {error}") from None
 
 
-def associate(first: np.ndarray, second: np.ndarray, apart: float = APART) -> list[tuple[int, int]]:
+def _associate(first: np.ndarray, second: np.ndarray, apart: float = APART) -> list[tuple[int, int]]:
     """Pairs (i, j) of nearest times, the closest first, each used once; in the order of the first.
 
-    >>> associate(np.array([0.0, 1.0, 2.0]), np.array([0.01, 1.999]))
+    >>> _associate(np.array([0.0, 1.0, 2.0]), np.array([0.01, 1.999]))
     [(0, 0), (2, 1)]
     """
     order = np.argsort(second)
@@ -66,7 +66,7 @@ def _nearest_poses(path: Path, times: np.ndarray) -> np.ndarray | None:
     """Camera-to-world at each time from the nearest line within 0.02 s, NaN where there is none."""
     if not path.exists():
         return None
-    stamps, rows = read_times(path, 8)
+    stamps, rows = _read_times(path, 8)
     poses = np.full((len(times), 4, 4), np.nan)
     order = np.argsort(stamps)
     for i, time in enumerate(times):
@@ -80,7 +80,7 @@ def _nearest_poses(path: Path, times: np.ndarray) -> np.ndarray | None:
     return poses
 
 
-def calibration(folder: Path, given: str | None) -> np.ndarray:
+def _calibration(folder: Path, given: str | None) -> np.ndarray:
     """K: given as text or file, else by the camera in the folder's name."""
     if given:
         return cameras.parse_intrinsics(given)
@@ -95,18 +95,18 @@ def calibration(folder: Path, given: str | None) -> np.ndarray:
     )
 
 
-def tum_layout(folder: Path, intrinsics: str | None = None) -> Layout:
+def _tum_layout(folder: Path, intrinsics: str | None = None) -> Layout:
     """The joined frames of a sequence, named by the time of the colour image."""
-    colour_times, colours = read_times(folder / "rgb.txt", 2)
-    depth_times, depths = read_times(folder / "depth.txt", 2)
-    pairs = associate(colour_times, depth_times)
+    colour_times, colours = _read_times(folder / "rgb.txt", 2)
+    depth_times, depths = _read_times(folder / "depth.txt", 2)
+    pairs = _associate(colour_times, depth_times)
     if not pairs:
         raise DataError(f"{folder}: no colour image has a depth map within {APART} s: are the clocks the same?")
     ids = tuple(Path(colours[i][0]).stem for i, _ in pairs)
     images = {name: folder / colours[i][0] for name, (i, _) in zip(ids, pairs, strict=True)}
     maps = {name: folder / depths[j][0] for name, (_, j) in zip(ids, pairs, strict=True)}
     poses = _nearest_poses(folder / "groundtruth.txt", colour_times[[i for i, _ in pairs]])
-    return Layout(folder, ids, images, maps, True, {}, calibration(folder, intrinsics), poses)
+    return Layout(folder, ids, images, maps, True, {}, _calibration(folder, intrinsics), poses)
 
 
 @datasets.register("tum")
@@ -118,4 +118,4 @@ def load_tum(argument: str, *, intrinsics: str | None = None, sampler: str | Non
     given = {k: v for k, v in {"sampler": sampler, **options}.items() if v is not None}
     values = {"name": folder.resolve().name, "depth_unit": "tum", **query, **given}
     settings = make_settings(values, f"tum:{argument}")
-    return Recording.from_layout(tum_layout(folder, intrinsics), settings).domain()
+    return Recording.from_layout(_tum_layout(folder, intrinsics), settings).domain()

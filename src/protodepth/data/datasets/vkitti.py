@@ -177,9 +177,9 @@ def _video_v2(root: Path, folder: Path, camera: int) -> _Video:
     numbers = [int(p.stem[4:]) for p in pictures]
     base = folder.relative_to(root).as_posix()
     calibration = {
-        row[0]: cameras.intrinsics_matrix(row[2:6]) for row in read_table(folder / "intrinsic.txt") if row[1] == camera
+        row[0]: cameras.intrinsics_matrix(row[2:6]) for row in _read_table(folder / "intrinsic.txt") if row[1] == camera
     }
-    world = {row[0]: np.reshape(row[2:18], (4, 4)) for row in read_table(folder / "extrinsic.txt") if row[1] == camera}
+    world = {row[0]: np.reshape(row[2:18], (4, 4)) for row in _read_table(folder / "extrinsic.txt") if row[1] == camera}
     missing = [n for n in numbers if n not in calibration or n not in world]
     if missing:
         raise DataError(f"{folder}: frame {missing[0]} of camera {camera} is not in intrinsic.txt or extrinsic.txt")
@@ -200,7 +200,7 @@ def _videos_v1(root: Path, conditions: tuple[str, ...]) -> Iterator[_Video]:
             if not numbers:
                 continue
             place = f"{world.name}/{condition}"
-            rows = read_table(root / "vkitti_1.3.1_extrinsicsgt" / f"{world.name}_{condition}.txt")
+            rows = _read_table(root / "vkitti_1.3.1_extrinsicsgt" / f"{world.name}_{condition}.txt")
             poses = {int(row[0]): cameras.inverse(np.reshape(row[1:17], (4, 4))) for row in rows}
             yield _Video(
                 world.name[2:],
@@ -212,7 +212,7 @@ def _videos_v1(root: Path, conditions: tuple[str, ...]) -> Iterator[_Video]:
             )
 
 
-def read_table(path: Path) -> list[list[float]]:
+def _read_table(path: Path) -> list[list[float]]:
     """The numbers of a text table with a header line."""
     try:
         lines = read_text(path).splitlines()[1:]

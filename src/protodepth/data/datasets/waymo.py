@@ -34,7 +34,7 @@ ParquetRow = Mapping[str, Any]
 # --- parquet ----------------------------------------------------------------------------------------------------------
 
 
-def parquet_library() -> Any:
+def _parquet_library() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
@@ -46,7 +46,7 @@ def parquet_library() -> Any:
 def _index(path: Path, second: str | None) -> tuple[Any, dict[tuple[int, int], tuple[int, int]]]:
     """(file, (time, camera or laser) -> (row group, row)): one pass over the key columns."""
     try:
-        file = parquet_library().ParquetFile(path)
+        file = _parquet_library().ParquetFile(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read as parquet ({error})") from None
     keys = ["key.frame_timestamp_micros", *([second] if second else [])]
@@ -64,7 +64,7 @@ def _group(path: Path, second: str | None, group: int) -> Any:
     return _index(path, second)[0].read_row_group(group)
 
 
-def read_row(path: Path, time: int, second: str | None = None, number: int = 0) -> ParquetRow:
+def _read_row(path: Path, time: int, second: str | None = None, number: int = 0) -> ParquetRow:
     """One row as a mapping; the columns lose their ``[Component].`` prefix."""
     places = _index(path, second)[1]
     if (time, number) not in places:
@@ -77,7 +77,7 @@ def read_row(path: Path, time: int, second: str | None = None, number: int = 0) 
 @lru_cache(maxsize=256)
 def _only_row(path: Path, column: str, number: int) -> ParquetRow:
     """Calibration has one row for each camera or laser, without a time."""
-    for values in parquet_library().read_table(path).to_pylist():
+    for values in _parquet_library().read_table(path).to_pylist():
         if values[column] == number:
             return {name.split("].", 1)[-1]: value for name, value in values.items()}
     raise DataError(f"{path} has no row with {column} = {number}")
@@ -94,7 +94,7 @@ def _image(row: ParquetRow, name: str) -> np.ndarray:
     return np.asarray(row[f"{name}.values"], np.float32).reshape(row[f"{name}.shape"])
 
 
-def inclinations(row: ParquetRow, height: int) -> Float[np.ndarray, "h"]:
+def _inclinations(row: ParquetRow, height: int) -> Float[np.ndarray, "h"]:
     """Inclination of each row from top to bottom; the calibration counts from the bottom."""
     values = row.get("beam_inclination.values")
     if values is not None and len(values):
@@ -103,7 +103,7 @@ def inclinations(row: ParquetRow, height: int) -> Float[np.ndarray, "h"]:
     return (low + (np.arange(height) + 0.5) / height * (high - low))[::-1]
 
 
-def range_points(
+def _range_points(
     ranges: Float[np.ndarray, "h w"], inclination: Float[np.ndarray, "h"], extrinsic: Float[np.ndarray, "4 4"]
 ) -> Float[np.ndarray, "h w 3"]:
     r"""Points of a range image in the vehicle's frame.
@@ -117,7 +117,7 @@ def range_points(
     return (ranges[..., None] * direction) @ extrinsic[:3, :3].T + extrinsic[:3, 3]
 
 
-def euler(angles: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 3 3"]:
+def _euler(angles: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 3 3"]:
     """Rotation of roll, pitch, yaw: about z, after y, after x."""
     (cr, cp, cy), (sr, sp, sy) = np.moveaxis(np.cos(angles), -1, 0), np.moveaxis(np.sin(angles), -1, 0)
     rows = [
@@ -140,34 +140,34 @@ class Segment:
 
     def points(self, time: int, laser: int, which: str = "range_image_return1") -> tuple[np.ndarray, np.ndarray]:
         """(points in the world h w 3, where there is a return) of one sweep."""
-        row = read_row(self.path("lidar"), time, "key.laser_name", laser)
+        row = _read_row(self.path("lidar"), time, "key.laser_name", laser)
         if row.get(f"{which}.values") is None:
             return np.zeros((0, 1, 3)), np.zeros((0, 1), bool)
         ranges = _image(row, which)[..., 0]
         calibration = _only_row(self.path("lidar_calibration"), "key.laser_name", laser)
-        points = range_points(
-            ranges, inclinations(calibration, len(ranges)), _matrix(calibration["extrinsic.transform"])
+        points = _range_points(
+            ranges, _inclinations(calibration, len(ranges)), _matrix(calibration["extrinsic.transform"])
         )
         vehicle = self.vehicle_pose(time)
         if laser != TOP:
             return points @ vehicle[:3, :3].T + vehicle[:3, 3], ranges > 0
-        pose = _image(read_row(self.path("lidar_pose"), time, "key.laser_name", laser), "range_image_return1")
+        pose = _image(_read_row(self.path("lidar_pose"), time, "key.laser_name", laser), "range_image_return1")
         pose = pose.astype(np.float64)  # TOP turns while the car drives: each pixel has its own pose
-        return np.einsum("hwij,hwj->hwi", euler(pose[..., :3]), points) + pose[..., 3:], ranges > 0
+        return np.einsum("hwij,hwj->hwi", _euler(pose[..., :3]), points) + pose[..., 3:], ranges > 0
 
     def vehicle_pose(self, time: int) -> Float[np.ndarray, "4 4"]:
-        return _matrix(read_row(self.path("vehicle_pose"), time)["world_from_vehicle.transform"])
+        return _matrix(_read_row(self.path("vehicle_pose"), time)["world_from_vehicle.transform"])
 
     def calibration(self, camera: int) -> ParquetRow:
         return _only_row(self.path("camera_calibration"), "key.camera_name", camera)
 
     def camera_from_world(self, time: int, camera: int) -> Float[np.ndarray, "4 4"]:
         """World to OpenCV camera at the time of the picture."""
-        vehicle = _matrix(read_row(self.path("camera_image"), time, "key.camera_name", camera)["pose.transform"])
+        vehicle = _matrix(_read_row(self.path("camera_image"), time, "key.camera_name", camera)["pose.transform"])
         return OPENCV_FROM_WAYMO @ cameras.inverse(vehicle @ _matrix(self.calibration(camera)["extrinsic.transform"]))
 
 
-def intrinsics(calibration: ParquetRow) -> tuple[np.ndarray, tuple[int, int]]:
+def _intrinsics(calibration: ParquetRow) -> tuple[np.ndarray, tuple[int, int]]:
     """(K as stated, (height, width)).  Its pixel 0 is the left EDGE of the first pixel, ours the centre:
     the half pixel is
     left in K, as every user of the calibration does, and taken out where points are put into pixels."""
@@ -175,12 +175,12 @@ def intrinsics(calibration: ParquetRow) -> tuple[np.ndarray, tuple[int, int]]:
     return cameras.intrinsics_matrix([f_u, f_v, c_u, c_v]), (calibration["height"], calibration["width"])
 
 
-def sparse_depth(segment: Segment, time: int, camera: int) -> Float[np.ndarray, "h w"]:
+def _sparse_depth(segment: Segment, time: int, camera: int) -> Float[np.ndarray, "h w"]:
     """First return of TOP at the pixels of the dataset's camera projection; the nearest where several fall together."""
-    _, size = intrinsics(segment.calibration(camera))
+    _, size = _intrinsics(segment.calibration(camera))
     points, hit = segment.points(time, TOP)
     seen = _image(
-        read_row(segment.path("lidar_camera_projection"), time, "key.laser_name", TOP), "range_image_return1"
+        _read_row(segment.path("lidar_camera_projection"), time, "key.laser_name", TOP), "range_image_return1"
     ).astype(np.int64)
     z = projection.transform(points.reshape(-1, 3), segment.camera_from_world(time, camera))[:, 2].reshape(hit.shape)
     parts = [(seen[..., i + 1], seen[..., i + 2], z, hit & (seen[..., i] == camera)) for i in (0, 3)]
@@ -188,12 +188,12 @@ def sparse_depth(segment: Segment, time: int, camera: int) -> Float[np.ndarray, 
     return projection.write_nearest(x, y, depth, size)
 
 
-def true_depth(segment: Segment, time: int, camera: int, truth: str, times: list[int]) -> Float[np.ndarray, "h w"]:
+def _true_depth(segment: Segment, time: int, camera: int, truth: str, times: list[int]) -> Float[np.ndarray, "h w"]:
     """``lidars``: all five, both returns, one sweep.  ``accumulated``:
     TOP of neighbouring sweeps, without moving boxes.
     """
     calibration = segment.calibration(camera)
-    K, size = intrinsics(calibration)
+    K, size = _intrinsics(calibration)
     if truth == "lidars":
         returns = [segment.points(time, laser, f"range_image_return{r}") for laser in LASERS for r in (1, 2)]
         clouds = [points[hit] for points, hit in returns]
@@ -215,7 +215,7 @@ def _static(segment: Segment, time: int) -> Float[np.ndarray, "n 3"]:
     vehicle = segment.vehicle_pose(time)
     for box in _boxes(segment.path("lidar_box"), time):
         centre, size = ([box[f"box.{what}.{axis}"] for axis in "xyz"] for what in ("center", "size"))
-        turn = euler(np.array([0.0, 0.0, box["box.heading"]]))
+        turn = _euler(np.array([0.0, 0.0, box["box.heading"]]))
         local = projection.transform(cloud, cameras.inverse(vehicle))
         cloud = cloud[~projection.in_box(local, np.array(centre), np.array(size), turn)]
     return cloud
@@ -224,7 +224,7 @@ def _static(segment: Segment, time: int) -> Float[np.ndarray, "n 3"]:
 def _boxes(path: Path, time: int) -> list[ParquetRow]:
     filters = [("key.frame_timestamp_micros", "=", time)]
     try:
-        table = parquet_library().read_table(path, filters=filters)
+        table = _parquet_library().read_table(path, filters=filters)
     except OSError as error:
         raise DataError(f"{path} is needed for accumulated ground truth ({error}); or take truth=lidars") from None
     return [{name.split("].", 1)[-1]: v for name, v in row.items()} for row in table.to_pylist()]
@@ -241,7 +241,7 @@ class Parquet:
 
     def image_bytes(self, path: Path, inside: str) -> bytes:
         camera, time = inside.split(",")
-        return bytes(read_row(path, int(time), "key.camera_name", int(camera))["image"])
+        return bytes(_read_row(path, int(time), "key.camera_name", int(camera))["image"])
 
     def image(self, path: Path, inside: str) -> np.ndarray:
         import io
@@ -253,8 +253,8 @@ class Parquet:
         kind, camera, time = inside.split(",")
         segment = Segment(path.parent.parent, path.stem)
         if kind == "sparse":
-            return sparse_depth(segment, int(time), int(camera))
-        return true_depth(segment, int(time), int(camera), kind, _times(segment, int(camera)))
+            return _sparse_depth(segment, int(time), int(camera))
+        return _true_depth(segment, int(time), int(camera), kind, _times(segment, int(camera)))
 
 
 CONTAINER = Parquet()
@@ -313,7 +313,7 @@ def _segments(root: Path, part: str) -> list[Segment]:
 def _entries(root: Path, segments: list[Segment], rule: tuple[int, str, int], step: int) -> Iterator[Entry]:
     camera, truth, every = rule
     for segment in segments:
-        K = intrinsics(segment.calibration(camera))[0].ravel().tolist()
+        K = _intrinsics(segment.calibration(camera))[0].ravel().tolist()
         times = _times(segment, camera)
         pictures = segment.path("camera_image").relative_to(root).as_posix()
         lidar = segment.path("lidar").relative_to(root).as_posix()

@@ -92,18 +92,18 @@ def read_image(path: Path) -> np.ndarray:
 
 def image_size(path: Path) -> tuple[int, int]:
     """(height, width) from the header alone."""
-    return header(path)[0]
+    return _header(path)[0]
 
 
 def header_fault(path: Path, *, depth: bool) -> str | None:
     """Why a picture cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
-    mode = header(path)[1]
+    mode = _header(path)[1]
     if depth and mode not in _DEEP_MODES:
         return _SHALLOW.format(path=path, mode=mode)
     return _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
 
 
-def header(path: Path) -> tuple[tuple[int, int], str]:
+def _header(path: Path) -> tuple[tuple[int, int], str]:
     """((height, width), Pillow's mode) without decoding."""
     try:
         with Picture.open(path, formats=_FORMATS) as picture:
@@ -129,7 +129,7 @@ def raw_depth(path: Path) -> np.ndarray:
     if path.suffix == ".npy":
         return _load_npy(path)
     if path.suffix == ".exr":
-        return read_exr(path)
+        return _read_exr(path)
     picture = open_picture(path)
     if picture.mode not in _DEEP_MODES:
         raise ShallowDepthError(_SHALLOW.format(path=path, mode=picture.mode))
@@ -141,7 +141,7 @@ def _load_npy(path: Path) -> np.ndarray:
     return np.squeeze(array) if array.ndim == 3 and 1 in array.shape else array
 
 
-def read_exr(path: Path) -> Float[np.ndarray, "h w"]:
+def _read_exr(path: Path) -> Float[np.ndarray, "h w"]:
     """The one channel of an EXR file, or its R channel if it has several (Record3D writes depth in metres there)."""
     try:
         import OpenEXR
@@ -265,10 +265,10 @@ def guess_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) 
         return "mm", f"dense map up to {s.high / 1000:.1f} m as mm; as value/256 it would reach {s.high / 256:.0f} m"
     if s.density < 0.15 and 40 * 256 <= s.high <= 130 * 256:
         return "kitti", f"sparse map up to {s.high / 256:.0f} m as value/256"
-    raise DataError(ambiguous_unit(s, depth_range))
+    raise DataError(_ambiguous_unit(s, depth_range))
 
 
-def ambiguous_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) -> str:
+def _ambiguous_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) -> str:
     """The question to the user, with both readings spelled out."""
     span = f"; the model's range is {depth_range[0]:g}-{depth_range[1]:g} m" if depth_range else ""
     return (

@@ -46,7 +46,7 @@ class Layout:
         return str(path or "intrinsics")
 
 
-def read_layout_poses(path: Path, ids: Sequence[str], convention: str) -> np.ndarray:
+def _read_layout_poses(path: Path, ids: Sequence[str], convention: str) -> np.ndarray:
     """Camera-to-world poses of the frames, NaN where lost, from a file in the named convention."""
     poses = cameras.read_poses(path, ids)
     if convention == "world_to_camera":
@@ -81,7 +81,7 @@ def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) ->
         truths=truths,
         intrinsics=intrinsics,
         intrinsics_file=source,
-        poses=read_layout_poses(poses, tuple(images), settings.pose_convention)
+        poses=_read_layout_poses(poses, tuple(images), settings.pose_convention)
         if with_poses and poses.exists()
         else None,
     )
@@ -109,7 +109,7 @@ def _find_intrinsics(folder: Path, name: str | None) -> tuple[dict[str, Path] | 
 Size = tuple[int, int]
 
 
-def frame_fault(layout: Layout, frame: str) -> tuple[str | None, Size | None]:
+def _frame_fault(layout: Layout, frame: str) -> tuple[str | None, Size | None]:
     """(why a frame cannot be used, its size), from headers and last bytes alone."""
     image, depth, truth = layout.images[frame], layout.depths.get(frame), layout.truths.get(frame)
     if depth is None:
@@ -152,7 +152,7 @@ def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
     """The layout with every unusable frame named; more than 5 % of them, besides those excluded, stops."""
     wanted = [i for i in layout.ids if i not in exclude]
     with ThreadPoolExecutor(8) as pool:
-        checked = dict(zip(wanted, pool.map(partial(frame_fault, layout), wanted), strict=True))
+        checked = dict(zip(wanted, pool.map(partial(_frame_fault, layout), wanted), strict=True))
     faults = {frame: why for frame, (why, _) in checked.items() if why}
     faults |= odd_sizes({frame: size for frame, (why, size) in checked.items() if size and not why})
     check_share(str(layout.root), faults, len(layout.ids), f"protodepth data check {layout.root} lists them all")

@@ -87,7 +87,7 @@ def _from_pairs(moves: np.ndarray, count: int, stride: int) -> np.ndarray:
     return still
 
 
-def thumbnail(path: Path, size: tuple[int, int] = (48, 64)) -> Float[np.ndarray, "h w"]:
+def _thumbnail(path: Path, size: tuple[int, int] = (48, 64)) -> Float[np.ndarray, "h w"]:
     """A small grey picture in [0, 1]; JPEG files are decoded at reduced size, which is several times faster."""
     try:
         with Picture.open(path) as picture:
@@ -102,7 +102,7 @@ def thumbnails(paths: Sequence[Path | None]) -> Float[np.ndarray, "n h w"]:
     """All small pictures, decoded in threads; NaN where the path is None."""
 
     def small(path: Path | None) -> np.ndarray:
-        return np.full((48, 64), np.nan, np.float32) if path is None else thumbnail(path)
+        return np.full((48, 64), np.nan, np.float32) if path is None else _thumbnail(path)
 
     with ThreadPoolExecutor(4) as pool:
         return np.stack(list(pool.map(small, paths))) if paths else np.empty((0, 48, 64), np.float32)

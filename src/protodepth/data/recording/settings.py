@@ -64,11 +64,11 @@ def read_settings(folder: Path, **given: Any) -> Settings:
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is not valid TOML ({error})") from None
     settings = make_settings(values, str(path))
-    given = one_name({k: v for k, v in given.items() if v is not None})
-    return make_settings({**one_name(values), **given}, f"options for {folder}") if given else settings
+    given = _one_name({k: v for k, v in given.items() if v is not None})
+    return make_settings({**_one_name(values), **given}, f"options for {folder}") if given else settings
 
 
-def one_name(values: dict[str, Any]) -> dict[str, Any]:
+def _one_name(values: dict[str, Any]) -> dict[str, Any]:
     """``sample``, as many a recording.toml has it, is the field ``sampler``; where both are given the field wins."""
     if "sample" not in values:
         return values
@@ -78,7 +78,7 @@ def one_name(values: dict[str, Any]) -> dict[str, Any]:
 def make_settings(values: dict[str, Any], where: str) -> Settings:
     """Settings from plain values; a wrong field is an error that names it and lists the fields."""
     try:
-        return Settings(**one_name(values))
+        return Settings(**_one_name(values))
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         known = ", ".join(Settings.__dataclass_fields__)

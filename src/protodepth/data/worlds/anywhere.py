@@ -23,7 +23,7 @@ NAME = "any"
 SEED = 1_400_000_000  # of the base's own scenes: far from every seed of the named worlds
 
 
-def camera(rng: Rng, eye: tuple[float, float, float], pitch: float, size: tuple[int, int]) -> Camera:
+def _camera(rng: Rng, eye: tuple[float, float, float], pitch: float, size: tuple[int, int]) -> Camera:
     """A camera of any focal length at ``eye``, mostly looking ahead."""
     h, w = size
     f = w * math.exp(rng.uniform(math.log(0.5), math.log(1.5)))
@@ -32,11 +32,11 @@ def camera(rng: Rng, eye: tuple[float, float, float], pitch: float, size: tuple[
     return Camera(np.array([[f, 0.0, x], [0.0, f, y], [0.0, 0.0, 1.0]]), rotation(*angles), np.array(eye))
 
 
-def view(rng: Rng, size: tuple[int, int]) -> tuple[Scene, Camera, Array]:
+def _view(rng: Rng, size: tuple[int, int]) -> tuple[Scene, Camera, Array]:
     """A scene, a camera that sees something of it, and the depth that it sees (0 where nothing is within reach)."""
     while True:
         scene, eye, pitch, reach = clutter(rng)
-        seen_by = camera(rng, eye, pitch, size)
+        seen_by = _camera(rng, eye, pitch, size)
         depth = depth_map(scene, seen_by, size)
         depth = np.where(depth < reach, depth, 0.0).astype(np.float32)
         seen = depth[depth > 0]
@@ -44,7 +44,7 @@ def view(rng: Rng, size: tuple[int, int]) -> tuple[Scene, Camera, Array]:
             return scene, seen_by, depth  # else a bare wall, or the sky
 
 
-def exposed(picture: Array, rng: Rng) -> Array:
+def _exposed(picture: Array, rng: Rng) -> Array:
     """A picture of middling brightness in eight bits, whatever the lamps."""
     picture = picture * (rng.uniform(0.25, 0.55) / max(float(picture.mean()), 1e-3))
     return (np.clip(picture, 0, 1) ** rng.uniform(0.5, 1.0) * 255 + 0.5).astype(np.uint8)
@@ -53,17 +53,17 @@ def exposed(picture: Array, rng: Rng) -> Array:
 def draw(index: int, size: tuple[int, int] = (240, 320), seed: int = 0) -> tuple[Array, Array]:
     """Scene ``index``: the picture, evenly exposed, and its exact depth with 0 where nothing is within reach."""
     rng = np.random.default_rng(np.random.SeedSequence((SEED, seed, index)))
-    scene, seen_by, depth = view(rng, size)
-    return exposed(photograph(scene, seen_by, size), rng), depth
+    scene, seen_by, depth = _view(rng, size)
+    return _exposed(photograph(scene, seen_by, size), rng), depth
 
 
 # --- as a domain ------------------------------------------------------------------------------------------------------
 
 
-def frame(sequence: np.random.SeedSequence, size: tuple[int, int], name: str = "") -> Frame:
+def _frame(sequence: np.random.SeedSequence, size: tuple[int, int], name: str = "") -> Frame:
     """One triplet as some sensor takes it, at a scale of 0.03 to 30."""
     rng = np.random.default_rng(sequence)
-    scene, middle, depth = view(rng, size)
+    scene, middle, depth = _view(rng, size)
     step = rng.normal(0, 0.02, 3) * float(np.median(depth[depth > 0]))
     others = [
         Camera(
@@ -74,10 +74,10 @@ def frame(sequence: np.random.SeedSequence, size: tuple[int, int], name: str = "
     look, noise = int(rng.integers(2**31)), int(rng.integers(2**31))
     pictures = [photograph(scene, c, size) for c in (others[0], middle, others[1])]
     pictures = [
-        film(exposed(p, np.random.default_rng(noise)) / np.float32(255), np.random.default_rng(look), alone=False)
+        _film(_exposed(p, np.random.default_rng(noise)) / np.float32(255), np.random.default_rng(look), alone=False)
         for p in pictures
     ]
-    sparse, scale = sense(depth, pictures[1], rng), np.float32(math.exp(rng.uniform(math.log(0.03), math.log(30))))
+    sparse, scale = _sense(depth, pictures[1], rng), np.float32(math.exp(rng.uniform(math.log(0.03), math.log(30))))
     poses = [relative(middle, c) for c in others]
     for pose in poses:
         pose[:3, 3] *= scale
@@ -107,7 +107,7 @@ class AnyDataset:
             raise IndexError(f"frame {index} of {self.count}")
         key = (SEED, SPLITS.index(self.split) + 1, self.seed, index % self.count)
         name = f"{NAME}-{self.split}-s{self.seed}-{index % self.count:05d}"
-        return frame(np.random.SeedSequence(key), self.size, name)
+        return _frame(np.random.SeedSequence(key), self.size, name)
 
 
 def domain(counts: dict[str, int], size: tuple[int, int], seed: int) -> Domain:
@@ -120,7 +120,7 @@ def domain(counts: dict[str, int], size: tuple[int, int], seed: int) -> Domain:
 # --- the camera's share -----------------------------------------------------------------------------------------------
 
 
-def smooth_noise(rng: Rng, size: tuple[int, int], cell: float) -> Float[Array, "h w"]:
+def _smooth_noise(rng: Rng, size: tuple[int, int], cell: float) -> Float[Array, "h w"]:
     """Noise about 0 with features of ``cell`` pixels and a deviation of about 1."""
     h, w = size
     coarse = rng.standard_normal((max(2, round(h / cell)) + 1, max(2, round(w / cell)) + 1)).astype(np.float32)
@@ -128,13 +128,13 @@ def smooth_noise(rng: Rng, size: tuple[int, int], cell: float) -> Float[Array, "
     return zoomed[:h, :w] * 1.5
 
 
-def film(picture: Float[Array, "h w 3"], rng: Rng, *, alone: bool = True) -> Float[Array, "h w 3"]:
+def _film(picture: Float[Array, "h w 3"], rng: Rng, *, alone: bool = True) -> Float[Array, "h w 3"]:
     """The picture in [0, 1] as some camera would store it; what only holds for one that stands ``alone`` included."""
     size = picture.shape[:2]
     picture = picture.astype(np.float32)
     if alone and rng.random() < 0.35:  # shadows and patches of light that are no things
         for _ in range(rng.integers(1, 3)):
-            field = smooth_noise(rng, size, rng.uniform(12, 70))
+            field = _smooth_noise(rng, size, rng.uniform(12, 70))
             edge = rng.uniform(0.02, 0.6)
             picture = (
                 picture * (1 - rng.uniform(0.1, 0.65) * np.clip(field / edge + rng.uniform(-1, 1), 0, 1))[..., None]
@@ -148,7 +148,7 @@ def film(picture: Float[Array, "h w 3"], rng: Rng, *, alone: bool = True) -> Flo
     elif rng.random() < 0.15:  # the camera moved
         picture = ndimage.uniform_filter1d(picture, int(rng.integers(2, 7)), axis=int(rng.integers(2)))
     if alone and rng.random() < 0.3:  # exposure that changes from row to row
-        picture = picture * (1 + 0.25 * smooth_noise(rng, (size[0], 4), rng.uniform(20, 90))[:, :1, None])
+        picture = picture * (1 + 0.25 * _smooth_noise(rng, (size[0], 4), rng.uniform(20, 90))[:, :1, None])
     picture = picture + rng.standard_normal(picture.shape).astype(np.float32) * rng.choice([0.0, 0.01, 0.02, 0.05])
     return np.clip(picture, 0, 1)
 
@@ -156,14 +156,14 @@ def film(picture: Float[Array, "h w 3"], rng: Rng, *, alone: bool = True) -> Flo
 # --- the sensor's share -----------------------------------------------------------------------------------------------
 
 
-def edges(depth: Array, step: float = 0.06) -> Array:
+def _edges(depth: Array, step: float = 0.06) -> Array:
     """Pixels at a jump of depth of more than ``step`` of it."""
     logs = np.log(np.where(depth > 0, depth, 1.0))
     spread = ndimage.maximum_filter(logs, 3) - ndimage.minimum_filter(logs, 3)
     return (spread > step) & (depth > 0)
 
 
-def gradient(picture: Array) -> Float[Array, "h w"]:
+def _gradient(picture: Array) -> Float[Array, "h w"]:
     grey = picture.mean(2)
     return np.hypot(ndimage.sobel(grey, 0), ndimage.sobel(grey, 1))
 
@@ -178,11 +178,11 @@ def anywhere(depth: Array, picture: Array, rng: Rng) -> Array:
 
 def at_corners(depth: Array, picture: Array, rng: Rng) -> Array:
     """Where the picture changes most, as trackers choose; sometimes only where it does, in a part of the picture."""
-    strength = gradient(ndimage.gaussian_filter(picture, (1, 1, 0)))
+    strength = _gradient(ndimage.gaussian_filter(picture, (1, 1, 0)))
     strength = strength / (strength.mean() + 1e-6)
     chance = strength ** rng.uniform(0.7, 2.5)
     if rng.random() < 0.4:
-        chance = chance * (smooth_noise(rng, depth.shape, rng.uniform(20, 60)) > rng.uniform(-0.5, 0.8))
+        chance = chance * (_smooth_noise(rng, depth.shape, rng.uniform(20, 60)) > rng.uniform(-0.5, 0.8))
         chance = chance * (strength > rng.uniform(0.5, 2.0))
     return rng.random(depth.shape) < chance * (_log(rng, 0.0015, 0.04) / max(float(chance.mean()), 1e-6))
 
@@ -220,16 +220,16 @@ def with_holes(depth: Array, picture: Array, rng: Rng) -> Array:
         u, v = u * math.cos(turn) + v * math.sin(turn), v * math.cos(turn) - u * math.sin(turn)
         known &= (np.abs(u) > a) | (np.abs(v) > b) if rng.random() < 0.5 else (u / a) ** 2 + (v / b) ** 2 > 1
     if rng.random() < 0.4:
-        known &= smooth_noise(rng, depth.shape, rng.uniform(4, 40)) < rng.uniform(0.3, 1.8)
+        known &= _smooth_noise(rng, depth.shape, rng.uniform(4, 40)) < rng.uniform(0.3, 1.8)
     if rng.random() < 0.5:
-        known &= ~ndimage.binary_dilation(edges(depth), iterations=int(rng.integers(1, 6)))
+        known &= ~ndimage.binary_dilation(_edges(depth), iterations=int(rng.integers(1, 6)))
     if rng.random() < 0.3:
         grey = ndimage.gaussian_filter(picture.mean(2), 1.5)
         known &= grey > np.quantile(grey, rng.uniform(0.02, 0.35))
     if rng.random() < 0.3:
         known &= depth < np.quantile(depth[depth > 0], rng.uniform(0.6, 0.98))
     if rng.random() < 0.25:  # moire gaps of a map that was projected into another camera
-        wave = np.sin(x / rng.uniform(1.5, 4) + smooth_noise(rng, depth.shape, 40) * 3)
+        wave = np.sin(x / rng.uniform(1.5, 4) + _smooth_noise(rng, depth.shape, 40) * 3)
         known &= wave < rng.uniform(0.5, 0.95)
     return known
 
@@ -244,7 +244,7 @@ PATTERNS: tuple[tuple[Scatter, float], ...] = (
 )
 
 
-def from_beside(depth: Array, rng: Rng) -> Array:
+def _from_beside(depth: Array, rng: Rng) -> Array:
     """Depth measured from another place than the camera's: near things move more, and things behind them show."""
     middle = float(np.median(depth[depth > 0]))
     shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(depth, 0.2 * middle)
@@ -256,7 +256,7 @@ def from_beside(depth: Array, rng: Rng) -> Array:
     return moved
 
 
-def as_found(depth: Array, rng: Rng) -> Array:
+def _as_found(depth: Array, rng: Rng) -> Array:
     """Depth as real places and the maps that judge there have it, where a drawn one is too good to be true.
 
     Surfaces are uneven, edges run a little beside those of the picture and are smeared over a pixel or two, and beside
@@ -266,7 +266,7 @@ def as_found(depth: Array, rng: Rng) -> Array:
     size = depth.shape
     if rng.random() < 0.35:  # edges that do not quite follow the picture's
         reach, cell = rng.uniform(0.5, 3.0), rng.uniform(4, 30)
-        places = np.indices(size, np.float32) + reach * np.stack([smooth_noise(rng, size, cell) for _ in range(2)])
+        places = np.indices(size, np.float32) + reach * np.stack([_smooth_noise(rng, size, cell) for _ in range(2)])
         rows, columns = (np.clip(np.round(p), 0, n - 1).astype(int) for p, n in zip(places, size, strict=True))
         out = out[rows, columns]
     if rng.random() < 0.3:
@@ -274,20 +274,20 @@ def as_found(depth: Array, rng: Rng) -> Array:
         share = np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3)
         out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / share, 0).astype(np.float32)
     if rng.random() < 0.12:  # a scanner beside the camera: before and behind an edge in turn
-        moved = from_beside(out, rng)
+        moved = _from_beside(out, rng)
         out = np.where((moved > 0) & (rng.random(size) < 0.5), moved, out)
     if rng.random() < 0.65:
         for _ in range(rng.integers(1, 3)):
-            uneven = np.float32(_log(rng, 0.0004, 0.008)) * smooth_noise(rng, size, _log(rng, 2.5, 50))
+            uneven = np.float32(_log(rng, 0.0004, 0.008)) * _smooth_noise(rng, size, _log(rng, 2.5, 50))
             out = out * (1 + uneven)
     if rng.random() < 0.25:
-        rim = ndimage.binary_dilation(edges(out), iterations=int(rng.integers(1, 4)))
+        rim = ndimage.binary_dilation(_edges(out), iterations=int(rng.integers(1, 4)))
         near = ndimage.minimum_filter(np.where(out > 0, out, np.inf), 9)
         out = np.where(rim & (out > 1.05 * near), 0, out)
     return out.astype(np.float32)
 
 
-def measured(depth: Array, rng: Rng) -> Array:
+def _measured(depth: Array, rng: Rng) -> Array:
     """Depth as a sensor says it everywhere: smeared at edges, off registration, noisy, rounded."""
     out = depth.astype(np.float32)
     if rng.random() < 0.15:  # flying pixels
@@ -298,30 +298,30 @@ def measured(depth: Array, rng: Rng) -> Array:
         )
     middle = float(np.median(out[out > 0]))
     if rng.random() < 0.15:
-        moved = from_beside(out, rng)
+        moved = _from_beside(out, rng)
         out = np.where(moved > 0, moved, out) if rng.random() < 0.5 else moved
     noise = rng.choice([0.0, 0.0, 0.0, 0.002, 0.005, 0.015]) * rng.standard_normal(out.shape)
     out = out * np.clip(1 + noise * (out / middle if rng.random() < 0.5 else 1), 0.5, 1.5)
     if rng.random() < 0.2:
-        out = out * (1 + rng.uniform(0.002, 0.015) * smooth_noise(rng, out.shape, rng.uniform(5, 30)))
+        out = out * (1 + rng.uniform(0.002, 0.015) * _smooth_noise(rng, out.shape, rng.uniform(5, 30)))
     if rng.random() < 0.2:
         step = rng.uniform(0.001, 0.02) * middle
         out = np.round(out / step) * step
     return np.where(depth > 0, out, 0).astype(np.float32)
 
 
-def sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
+def _sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
     """A sparse or broken depth map of some sensor; at least five points where that many pixels have a depth."""
     pattern = PATTERNS[rng.choice(len(PATTERNS), p=[share for _, share in PATTERNS])][0]
     chosen = pattern(depth, picture, rng)
-    value = measured(depth, rng)
+    value = _measured(depth, rng)
     if rng.random() < 0.2:
         h, w = depth.shape
         a, b = rng.uniform(0.2, 0.7, 2)
         r, c = int(rng.uniform(0, h * (1 - a))), int(rng.uniform(0, w * (1 - b)))
         chosen[r : r + int(a * h), c : c + int(b * w)] = False
     if rng.random() < 0.15 and pattern is not with_holes:
-        chosen &= ~ndimage.binary_dilation(edges(depth), iterations=int(rng.integers(1, 4)))
+        chosen &= ~ndimage.binary_dilation(_edges(depth), iterations=int(rng.integers(1, 4)))
     wrong = chosen & (rng.random(depth.shape) < rng.choice([0.0, 0.0, 0.0, 0.0, 0.003, 0.01]))
     value = np.where(wrong, value * np.exp(rng.normal(0, 0.5, depth.shape)).astype(np.float32), value)
     sparse = np.ascontiguousarray(np.where(chosen, value, 0), np.float32)
@@ -349,8 +349,8 @@ def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tup
             break
     if rng.random() < 0.5:
         part, z = part[:, ::-1].copy(), z[:, ::-1].copy()  # a view would be copied where points are written into it
-    part, z = film(part, rng), as_found(z, rng)
-    sparse = sense(z, part, rng)
+    part, z = _film(part, rng), _as_found(z, rng)
+    sparse = _sense(z, part, rng)
     if rng.random() < 0.25:  # a picture that sits beside its depth
         part = np.roll(part, rng.integers(-4, 5, 2), (0, 1))
     if rng.random() < 0.08:  # in the dark the points are all there is

@@ -57,7 +57,7 @@ def interior(rng: Rng, eye: Vector) -> Scene:
     if s.chance(0.3):
         for x in rng.uniform(-side, side, 3).tolist():
             s.box((x, -height + 0.05, low[2]), (x + s.span(0.05, 0.3), -height + 0.35, front), material(rng, 0.5))
-    return s.scene(lights(s, eye, height))
+    return s.scene(_lights(s, eye, height))
 
 
 def outside(rng: Rng, eye: Vector) -> Scene:
@@ -81,7 +81,7 @@ def outside(rng: Rng, eye: Vector) -> Scene:
     if s.chance(0.3):
         z, h = s.span(8, 60), s.span(4, 9)
         s.box((-60, -h - s.span(0.5, 2.0), z), (60, -h, z + s.span(1, 12)), material(rng, 3.0))
-    return s.scene(sunlight(s, eye))
+    return s.scene(_sunlight(s, eye))
 
 
 def table_top(rng: Rng, eye: Vector) -> Scene:
@@ -93,7 +93,7 @@ def table_top(rng: Rng, eye: Vector) -> Scene:
     for _ in range(rng.integers(5, 22)):
         z = s.span(0.5, 2.5) * max(drop, 0.4)
         _put(s, SMALL, (s.span(-0.7, 0.7) * z, 0.0, z), s.span(0.08, 0.45))
-    return s.scene(lights(s, eye, 3.0))
+    return s.scene(_lights(s, eye, 3.0))
 
 
 def heap(rng: Rng, eye: Vector) -> Scene:
@@ -106,10 +106,10 @@ def heap(rng: Rng, eye: Vector) -> Scene:
         foot = (s.span(-0.8, 0.8) * z, eye[1] + s.span(-0.5, 0.9) * z, z)
         kind = loose if s.chance(0.7) else INDOORS[rng.integers(len(INDOORS))]
         kind(Thing(s, foot, s.span(-3, 3), z * s.span(0.1, 0.8)))
-    return s.scene(lights(s, eye, far))
+    return s.scene(_lights(s, eye, far))
 
 
-def lights(s: Stage, eye: Vector, height: float) -> Light:
+def _lights(s: Stage, eye: Vector, height: float) -> Light:
     """Ambient light of some colour and up to four lamps."""
     tint = 1 - 0.4 * s.rng.random(3) * s.rng.random()
     level, share = s.span(0.05, 0.9), s.span(0.4, 1.0)
@@ -129,7 +129,7 @@ def _colour(values: np.ndarray) -> Colour:
     return r, g, b
 
 
-def sunlight(s: Stage, eye: Vector) -> Light:
+def _sunlight(s: Stage, eye: Vector) -> Light:
     """Sky of any weather, sun from any side, sometimes haze."""
     level, up = s.span(0.2, 0.8), s.span(0.1, 0.9)
     azimuth = s.span(0, 2 * math.pi)

@@ -23,7 +23,7 @@ def _cell(i: Array, j: Array, salt: Array | int) -> Array:
     return np.take(_lattice(), key)
 
 
-def value_noise(u: Array, v: Array, salt: Array) -> Array:
+def _value_noise(u: Array, v: Array, salt: Array) -> Array:
     """Smooth noise in [0, 1), one lattice point a unit."""
     fu, fv = np.floor(u), np.floor(v)
     i, j = fu.astype(np.int32), fv.astype(np.int32)
@@ -37,13 +37,13 @@ def value_noise(u: Array, v: Array, salt: Array) -> Array:
     return top + (bottom - top) * b
 
 
-def fractal(u: Array, v: Array, footprint: Array, salt: Array) -> Array:
+def _fractal(u: Array, v: Array, footprint: Array, salt: Array) -> Array:
     """Octaves of noise in about [-1, 1]; an octave fades out where its wavelength nears two pixels."""
     total = np.zeros_like(u)
     for octave in range(OCTAVES):
         rate = 2.0**octave
         fade = np.clip(1 / (rate * footprint) - 1, 0, 1)
-        total += fade * np.float32(0.75**octave) * (value_noise(u * rate, v * rate, salt + octave) - 0.5)
+        total += fade * np.float32(0.75**octave) * (_value_noise(u * rate, v * rate, salt + octave) - 0.5)
     return total * np.float32(1.2)
 
 
@@ -147,7 +147,7 @@ def _albedo(scene: Scene, n: Array, u: Array, v: Array, footprint: Array) -> tup
     look = [np.take(row, n) for row in scene.surfaces]
     first, second, (scale, grain, grain_scale, glow) = look[:3], look[3:6], look[6:]
     pattern, salt = np.take(scene.patterns, n), (n * 13).astype(np.int32)
-    grains = 1 + grain * fractal(u / grain_scale, v / grain_scale, footprint / grain_scale, salt)
+    grains = 1 + grain * _fractal(u / grain_scale, v / grain_scale, footprint / grain_scale, salt)
     soft = np.maximum(footprint / scale, 1e-4)
     u, v = u / scale, v / scale
     mix = np.zeros_like(u)
@@ -200,14 +200,14 @@ def _sky(light: Light, direction: Float[Array, "3 k"]) -> Array:
     colour = horizon + (zenith - horizon) * height
     if light.clouds:
         bend = 1 / (np.abs(unit[1]) + 0.15)
-        veil = fractal(
+        veil = _fractal(
             unit[0] * bend, unit[2] * bend, np.full_like(bend, 0.03) * bend, np.full(bend.shape, 5, np.int32)
         )
         colour = colour + light.clouds * np.clip(veil + 0.1, 0, 1) * (horizon * 1.05 - colour + 0.15)
     return colour
 
 
-def shade(
+def _shade(
     scene: Scene, hits: Hits, origin: Array, direction: Float[Array, "3 h w"], pixel: float
 ) -> Float[Array, "3 h w"]:
     """Linear colour of every ray; ``pixel`` is the angle between neighbouring rays (1 / focal length)."""
@@ -240,7 +240,7 @@ def photograph(scene: Scene, camera: Camera, size: tuple[int, int]) -> Float[np.
     x, y = ((np.arange(2 * n) + 0.5) / 2 - 0.5 for n in (w, h))
     direction = camera.directions(x, y)
     hits = cast(scene, camera.origin, direction, camera.windows(scene, x, y))
-    colour = shade(scene, hits, camera.origin, direction, 0.7 / camera.intrinsics[0, 0])
+    colour = _shade(scene, hits, camera.origin, direction, 0.7 / camera.intrinsics[0, 0])
     return colour.reshape(3, h, 2, w, 2).mean((2, 4)).transpose(1, 2, 0)
 
 

@@ -11,7 +11,7 @@ from protodepth.data.worlds.stage import Rng, Stage
 PATTERNS = tuple(p for p in Pattern if p is not Pattern.PLAIN)
 
 
-def colour(rng: Rng) -> Colour:
+def _colour(rng: Rng) -> Colour:
     """Greys, woods, paints and screaming colours, as they come."""
     value = float(rng.beta(1.6, 1.6))
     saturation = float(rng.beta(0.8, 2.0))
@@ -23,12 +23,12 @@ def colour(rng: Rng) -> Colour:
 
 def material(rng: Rng, size: float = 1.0) -> Material:
     """A surface for a thing of about ``size`` metres: often plain, else any pattern; smooth or grained."""
-    first = colour(rng)
+    first = _colour(rng)
     if rng.random() < 0.3:  # two shades of one paint
         share = float(rng.uniform(0.4, 0.9))
         second = (first[0] * share, first[1] * share, first[2] * share)
     else:
-        second = colour(rng)
+        second = _colour(rng)
     pattern = Pattern.PLAIN if rng.random() < 0.45 else PATTERNS[rng.integers(len(PATTERNS))]
     return Material(
         first,

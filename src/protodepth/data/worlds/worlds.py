@@ -107,7 +107,7 @@ def spec_of(name: str) -> WorldSpec:
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
-def cameras(spec: WorldSpec, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Camera, Camera, Camera]:
+def _cameras(spec: WorldSpec, rng: np.random.Generator, size: tuple[int, int]) -> tuple[Camera, Camera, Camera]:
     """The cameras t-1, t, t+1 of one triplet; the middle one stands at x = z = 0."""
     h, w = size
     f = spec.focal * w
@@ -139,7 +139,7 @@ def stage(
     keys = ((*sequence.spawn_key, i) for i in range(4))
     children = (np.random.SeedSequence(sequence.entropy, spawn_key=key) for key in keys)
     motion, layout, film, sensing = (np.random.default_rng(child) for child in children)
-    three = cameras(spec, motion, size)
+    three = _cameras(spec, motion, size)
     x, y, z = (float(v) for v in three[1].origin)
     return LAYOUTS[spec.name](layout, (x, y, z)), three, film, sensing
 

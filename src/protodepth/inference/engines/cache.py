@@ -18,7 +18,7 @@ from protodepth.storage import files
 from protodepth.types import BASE, Batch, BatchPrediction
 
 
-def nothing(text: str) -> None:
+def _nothing(text: str) -> None:
     """Say nothing."""
 
 
@@ -29,12 +29,12 @@ def engine_for(
     *,
     domain: str | None = None,
     threads: int | None = None,
-    say: Say = nothing,
+    say: Say = _nothing,
 ) -> Engine:
     """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends
     on.
     """
-    folder = graph_folder()
+    folder = _graph_folder()
     key = _key(model, domain)[:24]
     for name in (f"{key}{SUFFIX[runtime]}", f"{key}-{size[0]}x{size[1]}{SUFFIX[runtime]}"):
         try:
@@ -58,7 +58,7 @@ def engine_for(
 class GraphPredictor:
     """``predict_batch`` of a model by exported graphs, one for all sizes or one for each, made on first need."""
 
-    def __init__(self, model: ProtoDepth, runtime: Runtime, domain: str | None, say: Say = nothing) -> None:
+    def __init__(self, model: ProtoDepth, runtime: Runtime, domain: str | None, say: Say = _nothing) -> None:
         self.model, self.runtime, self.domain, self.say = model, runtime, domain, say
         self._engines: dict[tuple[int, int], Engine] = {}
 
@@ -71,7 +71,7 @@ class GraphPredictor:
         return self.prepare(batch.size).predict_batch(batch)
 
 
-def graph_folder() -> Path:
+def _graph_folder() -> Path:
     """``$PROTODEPTH_CACHE/graphs``, or ``~/.cache/protodepth/graphs``."""
     chosen = os.environ.get("PROTODEPTH_CACHE")
     return (Path(chosen) if chosen else Path.home() / ".cache" / "protodepth") / "graphs"

@@ -131,7 +131,7 @@ def _reason(error: BaseException) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """The exporter talks about libraries that are not needed here."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
@@ -152,7 +152,7 @@ def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: 
     inputs = {name: torch.from_numpy(a) for name, a in feed(batch, scaffolded=graph.scaffolded).items()}
     free = torch.export.Dim.DYNAMIC
     maps = {0: free, 2: free, 3: free} if dynamic else {0: free}
-    with quiet(), torch.no_grad():
+    with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             graph.eval(),
             tuple(inputs.values()),

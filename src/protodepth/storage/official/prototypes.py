@@ -40,7 +40,7 @@ class OfficialDomain:
         return self.layers["latent"]["P"].shape[0], self.layers["skip2_depth"]["P"].shape[0]
 
 
-def read_prototypes(path: str | Path) -> list[OfficialDomain]:
+def _read_prototypes(path: str | Path) -> list[OfficialDomain]:
     """The domains of an official prototype file, in its order.
 
     The file's W is the transpose of the paper's (its keys are P W^T).  Descriptors are stored as ``selector_<i>``:
@@ -86,7 +86,7 @@ def load_official_prototypes(model: "ProtoDepth", path: str | Path, names: Names
 
     ``names`` picks some of the stored names, or (a mapping) picks and renames them.  Returns the names added.
     """
-    stored = {d.name: d for d in read_prototypes(path)}
+    stored = {d.name: d for d in _read_prototypes(path)}
     chosen = tuple(stored) if names is None else names
     wanted = dict(chosen) if isinstance(chosen, Mapping) else {n: n for n in chosen}
     for name in wanted:

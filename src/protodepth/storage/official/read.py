@@ -63,7 +63,7 @@ def read_official(path: str | Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} holds a {kind}, expected the dictionary of state dicts that the authors' code saves"
         )
-    return {key: _stripped(value) if is_state_dict(value) else value for key, value in content.items()}
+    return {key: _stripped(value) if _is_state_dict(value) else value for key, value in content.items()}
 
 
 def _why_not(path: Path, error: BaseException) -> str:
@@ -88,7 +88,7 @@ def _why_not(path: Path, error: BaseException) -> str:
     return f"{path} is not a PyTorch checkpoint (it starts with {start!r}): give the .pth file of the published network"
 
 
-def is_state_dict(value: object) -> bool:
+def _is_state_dict(value: object) -> bool:
     return (
         isinstance(value, dict)
         and bool(value)
@@ -174,7 +174,7 @@ def load_parts(module: nn.Module, content: Mapping[str, Any], keys: Mapping[str,
     tensors = {
         f"{ours}.{name}": tensor
         for theirs, ours in keys.items()
-        if is_state_dict(content.get(theirs))
+        if _is_state_dict(content.get(theirs))
         for name, tensor in content[theirs].items()
     }
     missing = [name for name in expected if name not in tensors]
@@ -195,8 +195,8 @@ def load_parts(module: nn.Module, content: Mapping[str, Any], keys: Mapping[str,
         loaded=tuple(tensors),
         parameters=sum(t.numel() for t in tensors.values()),
         missing=tuple(missing),
-        unexpected=tuple(key for key in others if is_state_dict(content[key])),
-        ignored=tuple(key for key in others if not is_state_dict(content[key])),
+        unexpected=tuple(key for key in others if _is_state_dict(content[key])),
+        ignored=tuple(key for key in others if not _is_state_dict(content[key])),
     )
 
 
