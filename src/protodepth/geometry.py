@@ -1,5 +1,7 @@
 """Pinhole geometry as pure functions: K^-1 in closed form, SE(3), projection, warping (Eq. 2), local outliers."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -62,6 +64,29 @@ def sample(image: Tensor, pixels: Float[Tensor, "b 2 h w"]) -> Tensor:
     safe = torch.where(nowhere, 0.0, grid).clamp(-2, 2)
     looked_up = F.grid_sample(image, safe, mode="bilinear", padding_mode="border", align_corners=True)
     return torch.where(nowhere.any(-1)[:, None], torch.nan, looked_up)
+
+
+class Registration(NamedTuple):
+    """Where a picture lies on its depth map: so many times too small, and shifted by shares of the width."""
+
+    scale: float = 1.0
+    x: float = 0.0
+    y: float = 0.0
+
+
+def register(image: Image, places: Float[Tensor, "b 3"]) -> Image:
+    r"""The picture moved onto its depth, :math:`\hat I(x) = I(c + (x - c - w t) / s)`: s, t of each sample, c the
+    centre and w the width of the picture; the border is repeated.
+
+    >>> I = torch.arange(15.0).view(1, 1, 3, 5)
+    >>> register(I, torch.tensor([[1.0, 0.2, 0.0]]))[0, 0, 0]
+    tensor([0., 0., 1., 2., 3.])
+    """
+    height, width = image.shape[-2:]
+    grid, s = pixel_grid(height, width, image)[:, :2], places[:, :1, None, None].to(image)
+    centre = image.new_tensor([(width - 1) / 2, (height - 1) / 2]).view(1, 2, 1, 1)
+    shift = width * places[:, 1:, None, None].to(image)
+    return sample(image, centre + (grid - centre - shift) / s)
 
 
 def reproject(

@@ -8,7 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from protodepth.backbones.base import Backbone, count_parameters
+from protodepth import extras
+from protodepth.backbones.base import Backbone
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
 from protodepth.notebook import Notebook
@@ -76,7 +77,9 @@ class ProtoDepth(Notebook, nn.Module):
             if layer not in specs:
                 raise UnknownNameError(f"latent layer of {self.backbone.name}", layer, tuple(specs))
         layers = [s for s in specs.values() if s.name in wanted]
-        return DomainPrototypes(layers, self.backbone.bottleneck.channels, config, base=base, seed=seed)
+        domain = DomainPrototypes(layers, self.backbone.bottleneck.channels, config, base=base, seed=seed)
+        domain.parts = extras.copy_parts(self.backbone, () if base else config.parts)
+        return domain
 
     def set_domain(self, name: str | None) -> None:
         """Use (and train) this domain; ``"base"`` is the un-adapted network, None chooses per image by descriptor."""
@@ -133,25 +136,27 @@ class ProtoDepth(Notebook, nn.Module):
 
     def overhead(self) -> Overhead:
         """Exact counts of what each domain adds to the backbone."""
-        domains = self._held()
-        layers = {n: {layer: count_parameters(s) for layer, s in d.sets.items()} for n, d in domains.items()}
-        return Overhead(count_parameters(self.backbone), {n: d.descriptor.numel() for n, d in domains.items()}, layers)
+        return extras.overhead(self.backbone, self._held())
 
     def forward(self, batch: Batch) -> BatchPrediction:
         return self.complete(batch, self._active)
 
     def complete(self, batch: Batch, domain: str | None, rule: Rule | None = None) -> BatchPrediction:
         """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode; no state changes."""
-        latents, bottleneck = self.backbone.encode(batch), self.backbone.bottleneck
+        held, bottleneck = self._held(), self.backbone.bottleneck
+        latents = self.backbone.encode(extras.registered(batch, [held.get(domain or "")] * len(batch)))
         s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
-        names, R = self.descriptors(held := self._held())
+        names, R = self.descriptors(held)
         if domain is None and held and not names:
             raise DomainError(f"no domain has a learned descriptor to choose by: name one of {tuple(held)}")
         cosines = similarity(s, R) if names else None
         nearest = None if cosines is None else select(cosines)
         choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule)
-        values = self._values(choice.domains, held)
-        depth = self.backbone.decode(latents.with_layers(apply(latents.layers, values, self.backbone.latent_specs)))
+        kept = [held.get(name) for name in choice.domains]
+        if domain is None and (placed := extras.registered(batch, kept)) is not batch:
+            latents = self.backbone.encode(placed)  # what is chosen by is the picture as it came
+        adapted = apply(latents.layers, self._values(choice.domains, held), self.backbone.latent_specs)
+        depth = extras.decode(self.backbone, latents.with_layers(adapted), kept)
         return BatchPrediction(
             depth=depth,
             domains=choice.domains,

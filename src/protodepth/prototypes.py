@@ -65,6 +65,7 @@ class PrototypeConfig:
     separation: float = 0.25  # 1/w_jk times the number of other domains
     learn_descriptor: bool = True
     projection_rank: int | None = None  # None = full c x c W, else W = U V of this rank
+    parts: tuple[str, ...] = ()  # of the decoder, of which the domain learns a copy of its own; the paper has none
 
     def __post_init__(self) -> None:
         if self.image_size < 1 or self.depth_size < 1:
@@ -132,6 +133,9 @@ class DomainPrototypes(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.config, self.base = config, base
+        self.parts = nn.ModuleDict()  # of the decoder, the domain's own (extras.py)
+        self.registration: Tensor | None  # (s, x, y) of geometry.register, where the picture does not lie on its depth
+        self.register_buffer("registration", None)
         self.sets = nn.ModuleDict()
         for spec in () if base else specs:
             self.sets[spec.name] = PrototypeSet(spec.channels, config.size(spec.modality), config, generator)

@@ -11,6 +11,7 @@ import torch
 from conftest import random_batch, shake, tiny_lite, tiny_model
 from protodepth.backbones.kbnet import KBNet
 from protodepth.errors import DataError, DomainError, UnknownNameError
+from protodepth.geometry import Registration, register
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
@@ -336,3 +337,33 @@ def test_threads_predict_while_domains_come_and_go(model: ProtoDepth, batch: Bat
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+# --- pictures that do not lie on their depth --------------------------------------------------------------------------
+
+
+def test_a_registration_moves_the_picture_of_its_own_domain_alone(model: ProtoDepth, batch: Batch) -> None:
+    before = {name: model.predict_batch(batch, name).depth for name in ("base", "room", "night")}
+    place = Registration(1.1, 0.05, -0.02)
+    model.domain("night").registration = torch.tensor(place)
+    moved = replace(batch, image=register(batch.image, torch.tensor([place]).expand(len(batch), 3)))
+    for name in ("base", "room"):
+        assert torch.equal(model.predict_batch(batch, name).depth, before[name])
+    after = model.predict_batch(batch, "night").depth
+    assert not torch.equal(after, before["night"])
+    model.domain("night").registration = None
+    assert torch.equal(after, model.predict_batch(moved, "night").depth)
+
+
+def test_samples_of_a_mixed_batch_are_chosen_by_the_picture_as_it_came_and_completed_where_it_belongs(
+    model: ProtoDepth,
+) -> None:
+    batch = random_batch(2)
+    names = ("room", "night")
+    point_descriptors_at(model, batch, names)
+    model.domain("night").registration = torch.tensor([1.2, 0.0, 0.1])
+    out = model.predict_batch(batch)
+    assert out.domains == names
+    for n, name in enumerate(names):
+        alone = model.predict_batch(batch[n : n + 1], name).depth
+        assert torch.allclose(out.depth[n], alone[0], rtol=1e-5)

@@ -29,6 +29,7 @@ class Backbone(nn.Module, ABC):
     sizes_in_graph: ClassVar[bool] = (
         True  # an exported graph takes any size; False: the number of its levels depends on it
     )
+    decoder_parts: ClassVar[tuple[str, ...]] = ()  # submodules that only ``decode`` uses: a domain may have its own
     default_pose: ClassVar[dict[str, Any]] = {}  # arguments of the pose network that its training uses
 
     latent_specs: tuple[LatentSpec, ...]

@@ -60,6 +60,7 @@ class FusionNet(Backbone):
     """
 
     name = "fusionnet"
+    decoder_parts: ClassVar[tuple[str, ...]] = ("decoder",)
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "void": {**FULL, "depth_range": INDOOR, "scaffnet": ScaffNet.presets["void"]},
         "kitti": {**FULL, "depth_range": OUTDOOR, "scaffnet": ScaffNet.presets["kitti"]},

@@ -93,6 +93,7 @@ class Lite(Backbone):
     """
 
     name: ClassVar[str] = "lite"
+    decoder_parts: ClassVar[tuple[str, ...]] = ("merges", "head")
     default_reduction = "relative"
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {

@@ -115,6 +115,7 @@ class ScaleFree(Backbone):
     """Encoders of image and points at 1/2 to 1/32 of the size, a decoder to 1/2, a head that answers in spreads."""
 
     name: ClassVar[str] = "scalefree"
+    decoder_parts: ClassVar[tuple[str, ...]] = ("merges", "last", "head")
     pull: Tensor
     push: Tensor
     default_reduction = "relative"

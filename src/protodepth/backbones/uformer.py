@@ -215,6 +215,7 @@ class Uformer(Backbone):
     """
 
     name = "uformer"
+    decoder_parts: ClassVar[tuple[str, ...]] = ("decoder", "head")
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "full": {"width": 256, "heads": 8},
         "small": {"width": 64, "heads": 4},

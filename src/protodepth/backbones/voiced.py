@@ -84,6 +84,7 @@ class VOICED(Backbone):
     """
 
     name = "voiced"
+    decoder_parts: ClassVar[tuple[str, ...]] = ("decoder",)
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "void": {**FULL, "depth_range": (0.1, 8.0)},
         "kitti": {**FULL, "depth_range": (1.5, 100.0)},

@@ -57,6 +57,10 @@ class Adapt:
     """For a recording with dense depth/: how points are taken from it, for example harris:1500 (default:
     the map with holes).
     """
+    register: bool = True
+    """Look whether the picture lies on the depth, and move it there (the domain keeps the place)."""
+    own_decoder: bool = True
+    """Let the domain learn a copy of the decoder beside its prototypes (the paper learns prototypes alone)."""
     withhold: float = 0.2
     """Share of the sparse points that is hidden from the network in the frames that judge."""
     dry_run: bool = False
@@ -151,6 +155,8 @@ class Adapt:
             steps=self.steps,
             rate=self.rate,
             poses=self.poses,
+            register=self.register,
+            own_decoder=self.own_decoder,
             withhold=self.withhold,
             seed=self.seed,
             force=True,  # whether it is written is decided here

@@ -18,6 +18,7 @@ from protodepth.types import Batch, BatchPrediction, LossTerms, View
 # Factors of the learning rate, chosen on val scenes of the worlds:
 # A acts on every pixel at once, while keys move only through W.
 RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3}
+OF_PARTS = 0.02  # weights of the decoder move as in finetuning, prototypes fifty times as far
 
 
 @methods.register("protodepth")
@@ -75,8 +76,9 @@ class ProtoDepthMethod(Method):
         groups: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.model.domain(str(self.model.active)).named_parameters():
             if id(parameter) in trainable:
-                groups.setdefault(name.rsplit(".", 1)[-1], []).append(parameter)
-        return [(parameters, RATES.get(kind, 1.0)) for kind, parameters in groups.items()]
+                kind = "parts" if name.startswith("parts.") else name.rsplit(".", 1)[-1]
+                groups.setdefault(kind, []).append(parameter)
+        return [(parameters, (RATES | {"parts": OF_PARTS}).get(kind, 1.0)) for kind, parameters in groups.items()]
 
     def train(self, mode: bool) -> None:
         self.model.train(mode)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from protodepth.backbones.base import Backbone, backbones
@@ -95,6 +96,7 @@ def load_domain(
         domain = model.new_domain(_prototype_config(meta["config"]), base=bool(meta["base"]))
         file = check_inside(folder / "weights.safetensors", folder)
         tensors = stored_files.read_tensors(file, sha256["weights.safetensors"])
+    domain.registration = torch.zeros(3) if "registration" in tensors else None
     stored_files.load_state(domain, tensors, folder)
     statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
     model.insert_domain(name, domain)
@@ -201,5 +203,5 @@ def _complete(path: Path) -> Iterator[None]:
 
 
 def _prototype_config(values: dict[str, Any]) -> PrototypeConfig:
-    layers = values["layers"]
-    return PrototypeConfig(**{**values, "layers": None if layers is None else tuple(layers)})
+    layers, parts = values["layers"], tuple(values.get("parts", ()))
+    return PrototypeConfig(**{**values, "layers": None if layers is None else tuple(layers), "parts": parts})

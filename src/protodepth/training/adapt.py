@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from protodepth._version import made_with
 from protodepth.data.arguments import without_folders
@@ -101,7 +102,7 @@ def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
         schedule=schedule,
         seconds=seconds,
         objective=task.objective,
-        notes=tuple(task.domain.identity.get("notes", ())),
+        notes=(*task.domain.identity.get("notes", ()), *([str(task.place)] if task.place else [])),
     )
 
 
@@ -217,6 +218,8 @@ def learn(
     )
     if not result.helped and not config.force:
         watch.forget()
+    elif task.place is not None:  # only now: what was learned and judged was registered already
+        model.domain(name).registration = torch.tensor(task.place.place)
     return result, progress.bad_frames
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from protodepth.training.fit import Schedule
 from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
 from protodepth.training.plan import JUDGINGS
 from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
+from protodepth.training.registration import Place, Registered, find_place, move_frame
 from protodepth.training.runs import build_objective
 from protodepth.training.watch import Case, Parts, divide, first, judging, make_cases
 from protodepth.types import Batch
@@ -54,6 +56,8 @@ class AdaptConfig:
     paper: ObjectiveConfig = field(default_factory=_paper_objective)
     poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
     prototypes: PrototypeConfig | None = None  # None = the model's own
+    own_decoder: bool = True  # the domain learns a copy of the decoder, too, where the network says which parts it is
+    register: bool = True  # look whether the picture lies on the depth, and move it there
     withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
     judgings: int = JUDGINGS  # how often the error at hidden points is measured
     patience: int = 6  # judgings in a row without a better one, after which learning stops
@@ -143,6 +147,7 @@ class Task:
     verdict: list[Case]
     objective: str  # in words
     source: str  # what the data is called; of a path only the last part
+    place: Place | None = None  # of pictures that do not lie on their depth
 
     @property
     def learn(self) -> Domain:
@@ -158,7 +163,11 @@ def prepare(
     hide = judging(config.withhold)
     parts = divide(domain, hide)
     halves = (0, 1) if parts.shared else (None, None)
-    choose, verdict = (make_cases(d, hide, half=h) for d, h in zip((parts.choose, parts.verdict), halves, strict=True))
+    place = find_place(model, parts.learn) if config.register and config.objective == "hidden" else None
+    moved = None if place is None else partial(move_frame, place=place.place)
+    choose, verdict = (
+        make_cases(d, hide, half=h, place=moved) for d, h in zip((parts.choose, parts.verdict), halves, strict=True)
+    )
     if config.objective == "paper":
         return Task(
             _paper_method(model, domain, config),
@@ -169,12 +178,14 @@ def prepare(
             "the paper's, every point shown",
             source,
         )
+    if place is not None:
+        parts = replace(parts, learn=Registered(parts.learn, place.place))
     report = examine(parts.learn) if config.weights.photometric > 0 else None
     if report is not None and config.poses == "given":
         report = replace(report, estimated=math.inf)
     method, learn = _recording_method(model, parts.learn, report, config)
     words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
-    return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source)
+    return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source, place)
 
 
 def _paper_method(model: ProtoDepth, domain: Domain, config: AdaptConfig) -> Method:
@@ -200,7 +211,10 @@ def _recording_method(
     warp).
     """
     trust = 0.0 if report is None else report.trust
-    method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), config.prototypes or model.config)
+    prototypes = config.prototypes or model.config
+    if config.own_decoder and config.prototypes is None:
+        prototypes = replace(prototypes, parts=model.backbone.decoder_parts)
+    method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), prototypes)
     method.seed, method.hide = config.seed, config.hide
     if report is None or trust == 0:
         return method, Unmoved(learn)

@@ -24,7 +24,7 @@ from protodepth.methods.statistics import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
 from protodepth.training.fit import StopTraining
-from protodepth.types import PredictBatch
+from protodepth.types import BASE, PredictBatch
 
 # frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
 CASES = 24
@@ -50,6 +50,7 @@ class Case:
     frame: Frame
     hidden: np.ndarray
     weight: np.ndarray
+    registered: Frame | None = None  # with the picture where the depth sees it; the base has only the frame as it came
 
     def error(self, depth: np.ndarray) -> float:
         """Mean absolute error in mm at the hidden points, weighted as far from shown ones as pixels are."""
@@ -69,6 +70,8 @@ def hide(frame: Frame, config: HideConfig, *, draw: int = 0) -> tuple[Frame, np.
 def window(frame: Frame, size: tuple[int, int], rng: np.random.Generator) -> Frame:
     """A drawn part of a frame that is larger than ``size``, without neighbours; the principal point moves along."""
     height, width = frame.sparse_depth.shape
+    if height * width <= size[0] * size[1]:
+        return replace(frame, neighbours=(), poses=(), ground_truth=None)
     rows, columns = min(size[0], height), min(size[1], width)
     top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
     cut = (slice(top, top + rows), slice(left, left + columns))
@@ -138,9 +141,16 @@ def first(data: FrameDataset) -> Frame:
 
 
 def make_cases(
-    data: FrameDataset, config: HideConfig, *, count: int | None = None, half: int | None = None
+    data: FrameDataset,
+    config: HideConfig,
+    *,
+    count: int | None = None,
+    half: int | None = None,
+    place: Callable[[Frame], Frame] | None = None,
 ) -> list[Case]:
     """So many cases: frames spread over the data or, if there are fewer, several draws of each.
+
+    ``place`` moves a frame's picture to where its depth sees it.
 
     ``half`` 0 or 1: of the points that ``hide`` takes out of the frames for good, this half judges.
     """
@@ -151,10 +161,13 @@ def make_cases(
     for number, frame in enumerate(readable(data, Faults(len(data)), evenly(len(data), count))):
         for draw in range(draws):
             turn = turns[(number + draw) % len(turns)] if half is None and _is_dense(frame) else config
-            rng = np.random.default_rng(frame_seed(draw, f"window {frame.name}"))
-            whole = half is not None or frame.sparse_depth.size <= LARGEST[0] * LARGEST[1]
-            seen = replace(frame, neighbours=(), poses=(), ground_truth=None) if whole else window(frame, LARGEST, rng)
-            case = _case(*hide(seen, turn, draw=draw), half, rng)
+            seed = frame_seed(draw, f"window {frame.name}")
+            rng = np.random.default_rng(seed)
+            largest = frame.sparse_depth.shape if half is not None else LARGEST
+            case = _case(*hide(window(frame, largest, rng), turn, draw=draw), half, rng)
+            if case and place:
+                picture = window(place(frame), largest, np.random.default_rng(seed)).image
+                case = replace(case, registered=replace(case.frame, image=picture))
             cases += [case] if case else []
     if not cases:
         raise DataError("too few sparse points to hold some out: the recording's frames have almost none")
@@ -189,6 +202,8 @@ def _prediction_errors(predict: PredictBatch, cases: list[Case]) -> np.ndarray:
 
 def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
     """Error in mm of each case, by a domain of the model."""
+    if domain != BASE:
+        cases = [replace(c, frame=c.registered or c.frame) for c in cases]
     return _prediction_errors(lambda batch: model.predict_batch(batch, domain), cases)
 
 
@@ -237,7 +252,7 @@ class Watch:
         )
         self.step, self.best_step, self.since = 0, 0, 0
         learned = self.state()
-        self.kept = _neutral(learned)
+        self.kept = self.plain = _neutral(learned)  # parts of the decoder are still copies of the network's
         self.restore()
         self.start = self.best = self.judge()
         self.curve = [(0, self.start)]
@@ -283,7 +298,7 @@ class Watch:
 
     def forget(self) -> None:
         """Back to prototypes that change nothing."""
-        self.kept = _neutral(self.kept)
+        self.kept = self.plain
         self.restore()
 
 

@@ -343,3 +343,11 @@ def test_the_network_is_hashed_once_however_many_domains_a_model_has(
     assert len(calls) == 1
     assert ProtoDepth.from_pretrained(tmp_path / "m").domains == model.domains
     assert len(calls) == 2
+
+
+def test_a_domain_keeps_where_its_picture_lies(model: ProtoDepth, tmp_path: Path, batch: Batch) -> None:
+    model.domain("night").registration = torch.tensor([1.105, 0.0125, -0.003])
+    model.save_pretrained(tmp_path / "m")
+    again = ProtoDepth.from_pretrained(tmp_path / "m")
+    assert same(model, again, batch)
+    assert again.domain("room").registration is None

@@ -1,15 +1,18 @@
 """The network with its prototypes as constants, in the form that is exported."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import ConfigError
+from protodepth.extras import with_parts
+from protodepth.geometry import Registration, register
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import Values, apply, gather
-from protodepth.types import BASE, Batch, Depth, Float, Int
+from protodepth.types import BASE, Batch, Depth, Float, Int, Latents
 
 
 class Graph(nn.Module):
@@ -22,7 +25,9 @@ class Graph(nn.Module):
         names, descriptors = model.descriptors()
         if domain is None and not names:
             domain = self._only(model)
+        used = [None if n == BASE else model.domain(n) for n in (names if domain is None else (domain,))]
         self.backbone = deepcopy(model.backbone).cpu()
+        self.own = nn.ModuleList([nn.ModuleDict() if d is None else deepcopy(d.parts).cpu() for d in used])
         self.scaffolded = hasattr(self.backbone, "encode_scaffolded")
         self.domain, self.names = domain, names if domain is None else ()
         if domain is None:
@@ -31,6 +36,10 @@ class Graph(nn.Module):
             self.register_buffer("descriptors", descriptors.detach().cpu().clone())
         else:
             values = {} if domain == BASE else model.domain(domain).values()
+        self.places: Tensor | None
+        places = [None if d is None else d.registration for d in used]
+        moved = [torch.tensor(Registration()) if place is None else place.cpu() for place in places]
+        self.register_buffer("places", None if all(p is None for p in places) else torch.stack(moved))
         self.layers = tuple(values)
         for layer, parts in values.items():
             for part, tensor in parts._asdict().items():
@@ -50,18 +59,36 @@ class Graph(nn.Module):
             table[layer] = Values(*(p if index is None or p is None else p[index] for p in parts))
         return table
 
+    def encode(self, batch: Batch, scaffold: Tensor | None) -> Latents:
+        net = self.backbone
+        return net.encode(batch) if scaffold is None else net.encode_scaffolded(batch, scaffold)  # type: ignore[no-any-return,operator]
+
+    def decode(self, latents: Latents, index: Int[Tensor, "b"] | None) -> Depth:
+        """By the one domain's decoder, or each sample by that of domain ``index``."""
+        if index is None:
+            return with_parts(self.backbone, self.own[0]).decode(latents)
+        if not any(parts._modules for parts in self.own):
+            return self.backbone.decode(latents)
+        depths = torch.stack([with_parts(self.backbone, parts).decode(latents) for parts in self.own])
+        return depths[index, torch.arange(len(index))]
+
     def forward(
         self, image: Tensor, sparse_depth: Tensor, intrinsics: Tensor, scaffold: Tensor | None = None
     ) -> Depth | tuple[Depth, Int[Tensor, "b"], Float[Tensor, "b k"]]:
         net, specs = self.backbone, self.backbone.latent_specs
         batch = Batch(image=image, sparse_depth=sparse_depth, intrinsics=intrinsics)
-        latents = net.encode(batch) if scaffold is None else net.encode_scaffolded(batch, scaffold)  # type: ignore[operator]
+        placed = batch
+        if self.domain is not None and self.places is not None:
+            placed = replace(batch, image=register(image, self.places.expand(len(image), 3)))
+        latents = self.encode(placed, scaffold)
         if self.domain is not None:
-            return net.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)))
+            return self.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)), None)
         s = sample_descriptor(latents.layers[net.bottleneck.name], net.bottleneck.layout)
         cosines = similarity(s, self.descriptors)
         index = select(cosines)
-        return net.decode(latents.with_layers(apply(latents.layers, self.values(index), specs))), index, cosines
+        if self.places is not None:  # a second look, with the pictures where their domains' depth sees them
+            latents = self.encode(replace(batch, image=register(image, self.places[index])), scaffold)
+        return self.decode(latents.with_layers(apply(latents.layers, self.values(index), specs)), index), index, cosines
 
 
 def random_batch(

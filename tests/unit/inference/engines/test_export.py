@@ -1,5 +1,6 @@
 """Exported graphs: they compute what PyTorch computes, at other sizes and in mixed batches, or nothing is written."""
 
+import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -388,3 +389,20 @@ def test_every_network_exports_and_both_libraries_agree_with_pytorch(name: str, 
         ours, theirs = Engine.open(file).predict_batch(frames), model.predict_batch(frames, domain)
         assert ours.domains == theirs.domains
         torch.testing.assert_close(ours.depth, theirs.depth, rtol=1e-3, atol=0)
+
+
+def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(made: Made, tmp_path: Path) -> None:
+    model = copy.deepcopy(made.model)
+    names = model.descriptors()[0]
+    model.domain(names[-1]).registration = torch.tensor([1.1, 0.04, 0.0])
+    graph = graphs.Graph(model, names[-1])
+    right = model.predict_batch(FRAMES, names[-1]).depth
+    assert not torch.allclose(right, made.model.predict_batch(FRAMES, names[-1]).depth, rtol=1e-4)
+    torch.testing.assert_close(graph(*feed_tensors(graph)), right)
+    graph, out = graphs.Graph(model, None), model.predict_batch(FRAMES)
+    depth, index, _ = graph(*feed_tensors(graph))
+    assert tuple(names[i] for i in index) == out.domains
+    torch.testing.assert_close(depth, out.depth)
+    export(model, tmp_path / "moved.onnx", domain=names[-1], size=SIZE)
+    written = Engine.open(tmp_path / "moved.onnx").predict_batch(FRAMES).depth
+    torch.testing.assert_close(written, right, rtol=1e-4, atol=1e-4)
