@@ -22,7 +22,7 @@ FLOORS = (
     "storage.files storage.claims distributed arrays progress geometry prototypes descriptors selection metrics",
     "config losses",
     "backbones data",
-    "storage",
+    "storage extras",
     "notebook",
     "model",
     "methods storage.hub storage.official.convert",
@@ -44,6 +44,7 @@ FLOORS_OF_DATA = (
 DOORS = {
     ("storage", "backbones"): {"backbones.base", "backbones.posenet"},
     ("model", "backbones"): {"backbones.base"},
+    ("extras", "backbones"): {"backbones.base"},
     ("methods", "backbones"): {"backbones.base"},
     ("methods", "data"): {"data.frame", "data.batches", "data.faults"},
     ("methods", "storage"): {"storage.files"},
