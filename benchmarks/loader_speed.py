@@ -24,7 +24,7 @@ from protodepth.data.frame import FrameDataset
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.training.adapt import AdaptConfig
-from protodepth.training.runs import build_objective
+from protodepth.training.objective import build_objective
 from protodepth.types import View
 
 

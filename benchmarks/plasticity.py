@@ -14,7 +14,7 @@ from protodepth.training import recipes
 from protodepth.training.evaluate import evaluate
 from protodepth.training.fit import fit
 from protodepth.training.recipes import SequenceRecipe
-from protodepth.training.runs import build_method
+from protodepth.training.sequence import build_method
 
 
 def learn(name: str, recipe: SequenceRecipe, domain: Domain) -> float:

@@ -24,7 +24,7 @@ from protodepth.data.frame import FrameDataset
 from protodepth.errors import ProtoDepthError
 from protodepth.losses import pose_distance
 from protodepth.storage.folders import resolve
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 
 @torch.no_grad()

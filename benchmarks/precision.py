@@ -24,7 +24,8 @@ from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
-from protodepth.training.fit import Learner, Schedule, train_step
+from protodepth.training.fit import Learner, train_step
+from protodepth.training.schedule import Schedule
 
 WAYS = {
     "float32": {},

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from protodepth import config
 from protodepth.data.arguments import open_domain
@@ -29,21 +28,20 @@ from protodepth.data.frame import Domain, FrameDataset, Subset, evenly
 from protodepth.data.interpolation import completions
 from protodepth.data.recording.open import Recording
 from protodepth.errors import ConfigError, ProtoDepthError
-from protodepth.experiments.trainings import plain_prediction
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
 from protodepth.prototypes import PrototypeConfig
-from protodepth.report.results import about_run, merge, plain, results_document, row_key, row_name
-from protodepth.report.run import write_run
+from protodepth.report.results import about_run, command_line, merge, plain, results_document, row_key, row_name
+from protodepth.report.run import print_table, write_run
 from protodepth.report.tables import Column, Line, Table, Value, markdown
 from protodepth.storage import files
 from protodepth.storage.folders import bundled, resolve
 from protodepth.training import recipes
-from protodepth.training.evaluate import evaluate
-from protodepth.training.fit import Schedule
+from protodepth.training.evaluate import evaluate, interpolated
 from protodepth.training.recipes import SequenceRecipe
-from protodepth.training.runs import command_line, learn_sequence, print_table
+from protodepth.training.schedule import Schedule
+from protodepth.training.sequence import learn_sequence
 
 RECORDINGS: dict[str, dict[str, Any]] = {
     "sevenscenes": {"depth_unit": "mm", "sample": "harris:800", "min_depth": 0.2, "max_depth": 5.0},
@@ -122,17 +120,8 @@ def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> Sequ
 
 def floor(domains: list[Domain], split: str) -> dict[str, dict[str, dict[str, float]]]:
     """Interpolation on the same frames."""
-
-    def predictor(name: str) -> Any:
-        complete = completions.get(name)
-        return lambda batch: plain_prediction(
-            torch.from_numpy(
-                np.stack([complete(z) for z in batch.sparse_depth[:, 0].numpy()])[:, None].astype(np.float32)
-            )
-        )
-
     return {
-        name: {d.name: evaluate(predictor(name), d.split(split), d.rules).mean for d in domains}
+        name: {d.name: evaluate(interpolated(name), d.split(split), d.rules).mean for d in domains}
         for name in completions.names()
     }
 

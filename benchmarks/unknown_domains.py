@@ -29,12 +29,12 @@ import torch
 from torch import Tensor
 
 from protodepth.data.worlds.sensors import Corners
-from protodepth.data.worlds.worlds import WORLDS, stage, world
+from protodepth.data.worlds.worlds import WORLDS, set_scene, world
 from protodepth.descriptors import descriptor_loss, select, similarity
 from protodepth.methods.statistics import sample_descriptors
 from protodepth.model import ProtoDepth
 from protodepth.selection import SampleDistances, Statistics, auroc, fit_gaussians
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 FALSE_ALARMS = 0.05
 WINDOW = 8
@@ -53,7 +53,7 @@ Samples = dict[str, dict[str, Tensor]]  # world -> split -> descriptors
 
 def light_from_above(name: str) -> float:
     """Ambient light and sun, mean of the colours; it is the same in all scenes of a world."""
-    light = stage(WORLDS[name], np.random.SeedSequence(0), (16, 24))[0].light
+    light = set_scene(WORLDS[name], np.random.SeedSequence(0), (16, 24))[0].light
     return float(np.mean(light.above) + np.mean(light.sun))
 
 

@@ -12,6 +12,7 @@ from protodepth.types import Batch, Float
 
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
+    """A user's array, tensor or list as a NumPy array of numbers; anything else is refused by name."""
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         value = (value.float() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16

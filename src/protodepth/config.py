@@ -62,11 +62,12 @@ def _check_names(kind: Any, values: Any, where: str) -> None:
 
 
 def write(config: Any, path: Path) -> None:
-    """The resolved configuration, saved beside what it made."""
+    """The resolved configuration as TOML, saved beside what it made."""
     write_bytes(path, tomli_w.dumps(to_dict(config)).encode())
 
 
 def read_values(path: Path) -> dict[str, Any]:
+    """The plain values of a TOML file."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -76,6 +77,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def read(kind: type[T], path: Path) -> T:
+    """A configuration (a frozen dataclass) from a TOML file."""
     return from_dict(kind, read_values(path), str(path))
 
 

@@ -16,7 +16,7 @@ def sample_descriptor(bottleneck: Tensor, layout: str) -> Float[Tensor, "b c"]:
 
 
 def similarity(s: Float[Tensor, "b c"], R: Float[Tensor, "k c"]) -> Float[Tensor, "b k"]:
-    r"""Cosines :math:`\frac{s}{\|s\|} \cdot \frac{r_k}{\|r_k\|}`."""
+    r"""Cosines of sample and domain descriptors, :math:`\frac{s}{\|s\|} \cdot \frac{r_k}{\|r_k\|}`."""
     return cosine_similarity(s[:, None], R[None], dim=-1)
 
 

@@ -38,6 +38,7 @@ def _joined() -> bool:
 
 
 def rank() -> int:
+    """Which of the processes this one is, counted from 0."""
     return dist.get_rank() if _joined() else 0
 
 
@@ -148,6 +149,7 @@ def from_first(value: T) -> T:
 
 
 def anyone(flag: bool) -> bool:
+    """Whether the flag is set in any of the processes."""
     return bool(_add_up(torch.tensor(float(flag))) > 0) if _joined() else flag
 
 

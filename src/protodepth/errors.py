@@ -45,7 +45,7 @@ class SizeError(DataError):
 
 
 class NegativeDepthError(DataError):
-    """Depth below zero."""
+    """Depth below zero in an array or file."""
 
 
 class CheckpointError(ProtoDepthError):

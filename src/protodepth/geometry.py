@@ -1,4 +1,4 @@
-"""Pinhole geometry as pure functions: K^-1 in closed form, SE(3), projection, warping (Eq. 2), local outliers."""
+"""Pinhole geometry as pure functions: K^-1, SE(3), projection, sampling and warping (Eq. 2), local outliers."""
 
 from typing import NamedTuple
 
@@ -116,12 +116,14 @@ def warp(image: Image, depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tens
 
 
 def skew(v: Float[Tensor, "b 3"]) -> Float[Tensor, "b 3 3"]:
+    """The matrix of a cross product: :math:`[v]_\times u = v \times u`."""
     zero = torch.zeros_like(v[:, 0])
     x, y, z = v.unbind(-1)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(-1, 3, 3)
 
 
 def pose_matrix(R: Float[Tensor, "b 3 3"], t: Float[Tensor, "b 3"]) -> Float[Tensor, "b 4 4"]:
+    """4x4 of SE(3) from rotation R and translation t."""
     top = torch.cat([R, t[..., None]], -1)
     bottom = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=R.dtype, device=R.device).expand(R.shape[0], 1, 4)
     return torch.cat([top, bottom], -2)

@@ -1,4 +1,4 @@
-"""The unsupervised objective (Eq. 1): photometric (Eq. 2-3), sparse depth (Eq. 4), smoothness (Eq. 5).
+"""The unsupervised objective (Eq. 1) and its terms: photometric (Eq. 2-3), sparse depth (Eq. 4), smoothness (Eq. 5).
 
 The paper prints the terms in one way and the released networks compute them in two others; each way has a name:
 
@@ -55,6 +55,7 @@ def ssim_distance(a: Image, b: Image) -> Tensor:
 
 
 def reflected(a: Image) -> Float[Tensor, "b 3 h+2 w+2"]:
+    """An image with one more pixel at each side, mirrored: for windows of 3 x 3 at the border."""
     return F.pad(a, (1, 1, 1, 1), mode="reflect")
 
 
@@ -338,7 +339,7 @@ class Objective(nn.Module):
 
 
 def inside(pixels: Float[Tensor, "b 2 h w"], z: Depth) -> Mask:
-    """1 where a reprojected pixel falls into the neighbour's image and in front of the camera."""
+    """Mask of the photometric term: 1 where a reprojected pixel is in the neighbour's image and before the camera."""
     height, width = pixels.shape[-2:]
     x, y = pixels[:, :1], pixels[:, 1:]
     ok = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1) & (z > 0)

@@ -22,8 +22,8 @@ from protodepth.losses import ObjectiveConfig
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.training import fit
-from protodepth.training.fit import Schedule
 from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.schedule import Schedule
 
 ROOM = "worlds:room?size=32x48&train=6&val=2&test=3"
 WAREHOUSE = "worlds:warehouse?size=32x48&train=6&val=2&test=3"

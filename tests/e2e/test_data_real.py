@@ -12,7 +12,7 @@ from protodepth.data.files.images import image_size
 from protodepth.data.preview import preview, warped_neighbour
 from protodepth.data.recording.open import load_recording
 from protodepth.training.adapt import AdaptConfig, adapt
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 REAL = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "real"
 TOML = {

@@ -21,7 +21,8 @@ from protodepth.methods.base import Method, build, methods
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.storage import files
-from protodepth.training.fit import Schedule, fit
+from protodepth.training.fit import fit
+from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import SequenceResult, run_sequence
 
 NAMES = methods.names()

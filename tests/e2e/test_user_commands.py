@@ -264,7 +264,7 @@ def test_the_examples_run(script: str, tmp_path: Path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", ["kitti_raw", pytest.param("hololens", marks=pytest.mark.slow)])
 def test_a_real_recording_can_be_learned_and_completed(name: str, tmp_path: Path):
     from protodepth.training.adapt import AdaptConfig, adapt
-    from protodepth.training.fit import Schedule
+    from protodepth.training.schedule import Schedule
 
     torch.manual_seed(0)
     model = tiny_model(pose=True) if name == "hololens" else None

@@ -28,7 +28,8 @@ from protodepth.methods.base import Method, build, methods
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.training.evaluate import evaluate
-from protodepth.training.fit import Learner, Schedule, fit, gradients
+from protodepth.training.fit import Learner, fit, gradients
+from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import run_sequence
 from protodepth.types import Batch, LossTerms, View
 

@@ -15,7 +15,7 @@ from protodepth.cli.main import run
 from protodepth.cli.options import DEFAULT_MODEL
 from protodepth.model import ProtoDepth
 from protodepth.storage import folders
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 PLACES = ("a", "b", "c", "c/domains/x", "a/domains/y")
 NAMES = ("x", "y", "z")

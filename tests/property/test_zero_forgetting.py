@@ -15,7 +15,8 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.training.fit import Learner, Schedule, train_step
+from protodepth.training.fit import Learner, train_step
+from protodepth.training.schedule import Schedule
 
 BATCH = random_batch(1, 16, 24, seed=1)
 PROBE = random_batch(2, 16, 24, seed=2)

@@ -2,7 +2,9 @@
 
 ``python tests/repository/mutants.py [MODULE ...] [--count 12] [--seed 0]`` prints every fault that survived and the
 share that was caught.  Faults: comparisons, operators, signs, numbers, conditions and reductions that are another one.
-Each runs in a fork of a process that has imported torch already, so that it costs what the tests cost.
+Each runs in a fork of a process that has imported torch already, so that it costs what the tests cost.  One run without
+any fault says which tests come past which lines: those of the fault's line are run first, the shortest before the
+others, and the rest only if none of them fails.
 """
 
 import argparse
@@ -10,15 +12,18 @@ import ast
 import contextlib
 import importlib.machinery
 import io
+import json
 import os
 import random
 import resource
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "protodepth"
@@ -30,9 +35,16 @@ TESTS = {
     "losses": ("parity/test_parity_losses", "unit/test_losses"),
     "geometry": ("unit/test_geometry", "property/test_geometry", "parity/test_parity_losses"),
     "metrics": ("unit/test_metrics", "property/test_metrics", "parity/test_parity_metrics"),
+    "training.plan": ("unit/training/test_plan",),
+    "training.unfinished": ("unit/training/test_unfinished",),
+    "training.objective": ("unit/training/test_objective",),
+    "training.poses": ("unit/training/test_poses",),
+    "training.evaluate": ("unit/training/test_evaluate",),
     "training.watch": ("unit/training/test_watch", "unit/training/test_adapt"),
+    "training.state": ("unit/training/test_state",),
+    "training.fit": ("unit/training/test_fit", "unit/training/test_state"),
     "training.sequence": ("unit/training/test_sequence",),
-    "training.plan": ("unit/training/test_plan", "unit/training/test_adapt"),
+    "training.adapt": ("unit/training/test_adapt", "unit/training/test_unfinished"),
 }
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -49,6 +61,7 @@ NAMES = {a: b for pair in PAIRS for a, b in (pair.split(), reversed(pair.split()
 @dataclass(frozen=True)
 class Mutant:
     line: int
+    last_line: int
     before: str
     after: str
     source: str
@@ -104,7 +117,10 @@ def mutants(source: str) -> list[Mutant]:
             text = ast.unparse(ast.fix_missing_locations(tree))
             place(parent, name, index, node)
             shown = [ast.unparse(n.test if isinstance(n, ast.If) else n) for n in (node, wrong)]
-            found.append(Mutant(getattr(node, "lineno", 0), *shown, text))
+            lines = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+            if isinstance(node, ast.If):
+                lines = node.test.lineno, node.test.end_lineno or 0
+            found.append(Mutant(*lines, *shown, text))
     return found
 
 
@@ -130,21 +146,79 @@ def pretend(path: Path, source: str) -> None:
     importlib.machinery.SourceFileLoader.get_data = get_data  # type: ignore[method-assign]
 
 
-def survives(module: str, source: str) -> bool:
-    """Whether the module's tests pass with this text in its place."""
+class Trace:
+    """A plugin of pytest: which lines of a file each test comes past, and how long it takes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lines, self.seconds = str(path), dict[str, set[int]](), dict[str, float]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        lines, started = self.lines.setdefault(nodeid, set()), time.process_time()
+        self.seconds[nodeid] = started
+
+        def line(frame: Any, event: str, arg: Any) -> Any:
+            lines.add(frame.f_lineno)
+            return line
+
+        def call(frame: Any, event: str, arg: Any) -> Any:
+            return line if frame.f_code.co_filename == self.path else None
+
+        threading.settrace(call)
+        sys.settrace(call)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        self.seconds[nodeid] = time.process_time() - self.seconds[nodeid]
+
+
+def run_tests(names: list[str], plugins: tuple[Any, ...] = ()) -> int:
+    """The exit code of pytest, silently; only for a forked child."""
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        import pytest
+
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", f"--rootdir={ROOT}"]
+        return int(pytest.main([*options, *names], plugins=list(plugins)))
+
+
+def file_of(module: str) -> Path:
+    return (PACKAGE / Path(*module.split("."))).with_suffix(".py")
+
+
+def trace(module: str) -> list[tuple[str, set[int]]]:
+    """(test, the module's lines that it comes past), the shortest test first; without any fault all of them pass."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        plugin = Trace(file_of(module))
+        code = run_tests([str(ROOT / "tests" / f"{name}.py") for name in TESTS[module]], (plugin,))
+        tests = sorted(plugin.lines, key=lambda test: plugin.seconds[test])
+        with os.fdopen(writing, "w") as pipe:
+            json.dump([(test, sorted(plugin.lines[test])) for test in tests], pipe)
+        os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0, f"the tests of {module} fail without any fault"
+    return [(test, set(lines)) for test, lines in json.loads(text)]
+
+
+def passes(module: str, source: str, tests: list[str]) -> bool:
+    """Whether these tests of the module pass with this text in its place."""
     child = os.fork()
     if child == 0:
         sys.dont_write_bytecode = True
-        pretend((PACKAGE / Path(*module.split("."))).with_suffix(".py"), source)
-        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
-        files = [str(ROOT / "tests" / f"{name}.py") for name in TESTS[module]]
-        code = 1
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            import pytest
-
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", *files]))
-        os._exit(code)
+        pretend(file_of(module), source)
+        os._exit(run_tests([str(ROOT / test) for test in tests]))
     return os.waitpid(child, 0)[1] == 0
+
+
+def survives(module: str, mutant: Mutant, tests: list[tuple[str, set[int]]]) -> bool:
+    lines = set(range(mutant.line, mutant.last_line + 1))
+    first = [test for test, passed in tests if passed & lines]
+    rest = [test for test, passed in tests if not passed & lines]
+    return all(passes(module, mutant.source, part) for part in (first, rest) if part)
 
 
 def main() -> None:
@@ -157,17 +231,19 @@ def main() -> None:
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     import hypothesis  # noqa: F401
     import kornia  # noqa: F401
+    import pytest  # noqa: F401
     import scipy.stats  # noqa: F401
     import torch
 
     torch.set_num_threads(1)
     total = caught = 0
-    for module in options.modules:
-        source = (PACKAGE / Path(*module.split("."))).with_suffix(".py").read_text()
-        assert survives(module, source), f"the tests of {module} fail without any fault"
-        everything, started = mutants(source), time.monotonic()
+    for module in sorted(options.modules, key=lambda name: name.startswith("training.")):
+        if module.startswith("training."):
+            import conftest  # noqa: F401  what stands below the training is imported once for all faults
+        assert f"protodepth.{module}" not in sys.modules
+        started, tests, everything = time.monotonic(), trace(module), mutants(file_of(module).read_text())
         drawn = random.Random(options.seed).sample(everything, min(options.count, len(everything)))
-        left = [m for m in sorted(drawn, key=lambda m: m.line) if survives(module, m.source)]
+        left = [m for m in sorted(drawn, key=lambda m: m.line) if survives(module, m, tests)]
         for m in left:
             print(f"  {module}:{m.line}: {m.before}  ->  {m.after}", flush=True)
         total, caught = total + len(drawn), caught + len(drawn) - len(left)

@@ -1,45 +1,51 @@
-"""Ten public functions without their homes: ``python tests/repository/stranger.py [--seed N] [--answers]``.
+"""Ten things that others use, without their homes: ``python tests/repository/stranger.py [--seed N] [--answers]``.
 
-A reader who has never seen the code is given the output (the bare tree and ten descriptions) and names for each
-description the file where it should stand.  ``--answers`` prints the homes.  CONTRIBUTING.md has the last result.
+A reader who has never seen the code is given the output and names for each thing the file where it should stand: the
+tree, each file with the first sentence of its docstring, and ten functions and classes with the first sentences of
+theirs.  They are drawn from all that is public at the top of a file and that another file of the package uses: what
+somebody would look for.  ``--answers`` prints the homes.  CONTRIBUTING.md has the last result.
 """
 
 import argparse
 import ast
 import random
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "protodepth"
-LEAST = 4  # words of a description: fewer say nothing
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from helpers.public_names import MODULES, PACKAGE, definitions, users
 
 
-def public_functions(path: Path) -> Iterator[tuple[str, str]]:
-    """(name, first paragraph of the docstring) of the functions and methods of a file that others may call."""
-    for node in ast.parse(path.read_text()).body:
-        of_class = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        for f in node.body if isinstance(node, ast.ClassDef) and of_class else [node]:
-            if isinstance(f, ast.FunctionDef) and not f.name.startswith("_"):
-                text = " ".join((ast.get_docstring(f) or "").split(">>>")[0].split("\n\n")[0].split())
-                if len(text.split()) >= LEAST:
-                    yield f"{node.name}.{f.name}" if isinstance(node, ast.ClassDef) else f.name, text
+def first_words(text: str | None) -> str:
+    """The first paragraph of a docstring, before its examples."""
+    return " ".join((text or "").split(">>>")[0].split("\n\n")[0].split())
+
+
+def everything() -> list[tuple[str, str, str]]:
+    """(home, name, description) of all public functions and classes that another file of the package uses."""
+    used, things = users(("src",)), []
+    for module, path in MODULES.items():
+        for name, node in definitions(path.read_text()).items():
+            if used.get((module, name)):
+                things.append((str(path.relative_to(PACKAGE)), name, first_words(ast.get_docstring(node))))
+    return things
 
 
 def choose(seed: int, count: int = 10) -> list[tuple[str, str, str]]:
-    """(home, name, description), drawn from all files with the same chance for every function."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    everything = [(str(p.relative_to(PACKAGE)), *found) for p in files for found in public_functions(p)]
-    return random.Random(seed).sample(everything, count)
+    """The same chance for everything, wherever it stands."""
+    return random.Random(seed).sample(everything(), count)
 
 
 def tree() -> list[str]:
-    """Folders and files of the package, nothing else."""
+    """Folders and files of the package, each file with the first sentence of its docstring."""
     lines = []
     for path in sorted(PACKAGE.rglob("*"), key=lambda p: p.relative_to(PACKAGE).parts):
-        name = path.name
-        if (path.suffix == ".py" and not name.startswith("__")) or (path.is_dir() and any(path.glob("*.py"))):
-            depth = len(path.relative_to(PACKAGE).parts)
-            lines.append("  " * depth + name + ("/" if path.is_dir() else ""))
+        indent = "  " * len(path.relative_to(PACKAGE).parts)
+        if path.is_dir() and any(path.glob("*.py")):
+            lines.append(f"{indent}{path.name}/")
+        elif path.suffix == ".py" and not path.name.startswith("__"):
+            lines.append(f"{indent}{path.name}: {first_words(ast.get_docstring(ast.parse(path.read_text())))}")
     return ["protodepth/", *lines]
 
 

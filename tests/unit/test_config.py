@@ -9,7 +9,7 @@ import pytest
 from protodepth import config
 from protodepth.data.augment import AugmentConfig
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
-from protodepth.training import recipes, runs
+from protodepth.training import recipes
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 
 
@@ -33,7 +33,7 @@ def test_every_recipe_survives_its_file(tmp_path: Path, name: str) -> None:
     recipe = recipes.get(name)
     config.write(recipe, tmp_path / "recipe.toml")
     assert config.read(type(recipe), tmp_path / "recipe.toml") == recipe
-    assert runs.read_recipe(str(tmp_path / "recipe.toml")) == recipe
+    assert recipes.read_recipe(str(tmp_path / "recipe.toml")) == recipe
 
 
 def test_none_and_infinity_survive_a_file(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_wrong_file_is_an_error_that_names_the_field(tmp_path: Path, text: str
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        runs.read_recipe(str(tmp_path / "no.toml"))
+        recipes.read_recipe(str(tmp_path / "no.toml"))
 
 
 def test_a_fault_in_a_base_recipe_is_not_reported_as_a_fault_of_a_sequence(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_fault_in_a_base_recipe_is_not_reported_as_a_fault_of_a_sequence(tmp_p
     text = (tmp_path / "r.toml").read_text().replace('backbone = "lite"', "backbone = 3")
     (tmp_path / "r.toml").write_text(text)
     with pytest.raises(ConfigError, match="backbone"):
-        runs.read_recipe(str(tmp_path / "r.toml"))
+        recipes.read_recipe(str(tmp_path / "r.toml"))
 
 
 def test_checks_of_the_dataclasses_themselves_are_kept(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from protodepth.data.frame import Domain
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build, methods
 from protodepth.model import ProtoDepth
-from protodepth.training.fit import Schedule, fit
+from protodepth.training.fit import fit
+from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import run_sequence
 
 ALL = AugmentConfig(

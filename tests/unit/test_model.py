@@ -16,7 +16,8 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.training.fit import Schedule, fit
+from protodepth.training.fit import fit
+from protodepth.training.schedule import Schedule
 from protodepth.types import Batch
 
 

@@ -23,7 +23,7 @@ IMAGE_FILES, DEPTH_FILES = (".png", ".jpg", ".jpeg"), (".png", ".npy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a visitor may ask for."""
+    """What a visitor of the page may ask for."""
 
     file_bytes: int = 20 * 2**20
     files: int = 64  # uploads that are kept at a time ...
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One press of the button."""
+    """What a visitor asks with one press of the page's button."""
 
     example: str = ""  # a built-in world; "" = the files
     image: str | None = None
@@ -47,7 +47,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What there is to see."""
+    """What the page has to show for a question."""
 
     frame: Frame
     adapted: Prediction
@@ -67,7 +67,7 @@ class Answer:
 
 
 def example_names(depth_range: tuple[float, float]) -> tuple[str, ...]:
-    """The built-in worlds whose depths a network with this range can answer."""
+    """Examples of the page: the built-in worlds whose depths a network with this range can answer."""
     low, high = depth_range
     return tuple(name for name, spec in WORLDS.items() if (low < 1 if spec.indoor else high > 20))
 
@@ -133,10 +133,11 @@ def _check_file(path: Path, suffixes: tuple[str, ...], limits: Limits) -> None:
 
 
 def intrinsics_text(frame: Frame) -> str:
+    """The intrinsics of a frame as the page's field has them: fx, fy, cx, cy."""
     K = frame.intrinsics
     return ", ".join(f"{v:g}" for v in (K[0, 0], K[1, 1], K[0, 2], K[1, 2]))
 
 
 def similarity_rows(prediction: Prediction) -> Mapping[str, float]:
-    """Cosines, the largest first."""
+    """What the page lists of an answer's similarities: cosines, the largest first."""
     return dict(sorted(prediction.similarity.items(), key=lambda kv: -kv[1]))

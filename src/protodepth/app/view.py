@@ -16,6 +16,7 @@ CLOUD_POINTS = 40_000
 
 
 def error_html(message: str) -> str:
+    """An error message as a piece of the page's HTML."""
     return f'<div class="pd-error" role="alert">{escape(message)}</div>'
 
 
@@ -120,4 +121,5 @@ def _asset(name: str) -> str:
 
 
 def style() -> str:
+    """The style sheet (CSS) of the page's results."""
     return _asset("app.css")

@@ -1,4 +1,4 @@
-"""What a depth-completion network must offer so that prototypes can adapt it: encode, declared latents, decode."""
+"""What a network must offer so that prototypes can adapt it (encode, declared latents, decode), and its depth range."""
 
 import math
 from abc import ABC, abstractmethod
@@ -68,6 +68,7 @@ class Backbone(nn.Module, ABC):
 
 
 def count_parameters(module: nn.Module) -> int:
+    """How many weights a network has."""
     return sum(p.numel() for p in module.parameters())
 
 

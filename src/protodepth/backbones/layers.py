@@ -1,4 +1,4 @@
-"""Blocks shared by the published networks.  Attribute names are those of the official checkpoints.
+"""Building blocks and latent layers shared by the published networks, under the names of the official checkpoints.
 
 No convolution has a bias; padding is k // 2, so a stride-2 convolution gives ceil(side / 2); the activation is leaky
 ReLU with slope 0.2 unless told otherwise.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from protodepth.model import ProtoDepth
-    from protodepth.training.fit import Log
+    from protodepth.training.log import Log
     from protodepth.training.task import AdaptConfig, Task
 
 
@@ -132,7 +132,7 @@ class Adapt:
     @contextmanager
     def recording(self, model: "ProtoDepth", task: "Task") -> "Iterator[Log]":
         """What records each step; after the block the frames that judge follow, by the base and in the new domain."""
-        from protodepth.training.fit import silent
+        from protodepth.training.log import silent
 
         if self.rerun is None:
             yield silent

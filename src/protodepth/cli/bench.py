@@ -93,7 +93,7 @@ class Bench:
         from protodepth.experiments.catalogue import EXPERIMENTS
         from protodepth.experiments.foundation import write_images
         from protodepth.progress import Reporter
-        from protodepth.training.runs import command_line
+        from protodepth.report.results import command_line
 
         names, options = tuple(EXPERIMENTS) if names == ("all",) else names, self.options()
         if self.images is not None:
@@ -184,7 +184,7 @@ class BenchReal:
         from protodepth import distributed
         from protodepth.experiments.real import RealOptions, bench_real
         from protodepth.progress import Reporter
-        from protodepth.training.runs import command_line
+        from protodepth.report.results import command_line
 
         distributed.alone("bench real")
         options = RealOptions(

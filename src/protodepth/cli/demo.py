@@ -24,7 +24,7 @@ class Demo:
     def run(self) -> None:
         from protodepth.experiments.demo import demo
         from protodepth.progress import Reporter
-        from protodepth.training.runs import print_table
+        from protodepth.report.run import print_table
 
         document = demo(self.out, sequence=self.sequence, seed=self.seed, steps=self.steps, reporter=Reporter())
         print_table(document)

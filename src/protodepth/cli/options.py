@@ -11,7 +11,7 @@ DEFAULT_MODEL = "any-sensor"
 
 
 def load_model(source: str, device: str | None = "cpu") -> "ProtoDepth":
-    """A model folder, a bundled name, or a run folder with a model inside; None = on a GPU if there is one."""
+    """``--model``: a folder, a bundled name, or a run folder with a model; no device: on a GPU if there is one."""
     from protodepth.progress import working
 
     with working(f"loading {source}"):
@@ -23,7 +23,7 @@ def load_model(source: str, device: str | None = "cpu") -> "ProtoDepth":
 
 
 def model_folder(source: str) -> Path:
-    """The folder that ``load_model`` reads."""
+    """The folder that ``--model`` means."""
     from protodepth.storage.folders import resolve
 
     inside = Path(source) / "model"
@@ -31,7 +31,7 @@ def model_folder(source: str) -> Path:
 
 
 def start_of(model: str | None, out: Path, name: str) -> str:
-    """What a new domain is added to: the named model, else the one in ``out``, else the default."""
+    """What a new domain is added to: ``--model``, else the model in ``--out``, else the default."""
     if model is not None:
         check_out(model, out)
         return model
@@ -52,7 +52,7 @@ def _domains_in(folder: Path) -> list[str] | None:
 
 
 def check_out(source: str, out: Path) -> None:
-    """Refuse to write a model over another one: its domains would be lost."""
+    """``--out``: refuse to write a model over another one: its domains would be lost."""
     from protodepth.errors import ConfigError
 
     known = _domains_in(out)
@@ -64,7 +64,7 @@ def check_out(source: str, out: Path) -> None:
 
 
 def check_empty(out: Path) -> None:
-    """Refuse to write a model that begins anew where one with domains is."""
+    """``--out``: refuse to write a model that begins anew where one with domains is."""
     from protodepth.errors import ConfigError
     from protodepth.storage.replace import check_replaceable
 
@@ -77,14 +77,14 @@ def check_empty(out: Path) -> None:
 
 
 def keep_notes(source: str) -> dict[str, Any]:
-    """The notes of a model, for a changed copy of it."""
+    """The notes of a model, for a command that writes a changed copy of it."""
     from protodepth.storage.files import read_json
 
     return dict(read_json(model_folder(source) / "config.json").get("notes") or {})
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """``480x640`` -> (480, 640)"""
+    """``--size 480x640`` -> (480, 640)"""
     from protodepth.errors import ConfigError
 
     match = re.fullmatch(r"(\d+)x(\d+)", text)
@@ -94,12 +94,12 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def words(values: tuple[str, ...]) -> tuple[str, ...]:
-    """``("a,b", "c")`` -> (a, b, c), each once."""
+    """An option's words: ``("a,b", "c")`` -> (a, b, c), each once."""
     return tuple(dict.fromkeys(w for value in values for w in value.split(",") if w))
 
 
 def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
-    """``D2=x`` at its place, plain arguments in order."""
+    """``--data``: ``D2=x`` at its place, plain arguments in order."""
     from protodepth.errors import ConfigError
 
     named = {v[1]: v[3:] for v in values if len(v) > 3 and v[0] == "D" and v[1].isdigit() and v[2] == "="}
@@ -111,6 +111,7 @@ def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def pairs(values: tuple[str, ...]) -> dict[str, str]:
+    """``--base NETWORK=FOLDER``, given several times, as a dict."""
     from protodepth.errors import ConfigError
 
     for value in values:
@@ -120,6 +121,7 @@ def pairs(values: tuple[str, ...]) -> dict[str, str]:
 
 
 def positive(name: str, value: int | None) -> int | None:
+    """The value of an option that counts something: at least 1, or not given."""
     from protodepth.errors import ConfigError
 
     if value is not None and value < 1:

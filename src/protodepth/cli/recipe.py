@@ -26,7 +26,7 @@ def _recipe_text(name: str, *, markdown: bool) -> str:
 
     from protodepth import config
     from protodepth.training import paper_recipes, published
-    from protodepth.training.runs import read_recipe
+    from protodepth.training.recipes import read_recipe
 
     names = tuple(published.SEQUENCES) if name == "all" else (name,)
     if name != "all" and not name.startswith("paper-"):

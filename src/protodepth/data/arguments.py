@@ -1,4 +1,4 @@
-"""One grammar for data everywhere: ``worlds:street``, ``kitti:/path``, ``lists:/path/lists.toml``, or a plain path."""
+"""Data arguments, one grammar for all: ``worlds:street``, ``kitti:/path``, ``lists:/path/lists.toml``, a plain path."""
 
 import importlib
 import re
@@ -105,7 +105,7 @@ def open_domain(argument: str, **options: Any) -> Domain:
 
 
 def without_folders(value: Any) -> Any:
-    """A record to share: of every path that exists here only the last part, also after ``name:`` and before ``?``."""
+    """A record to share: of every path in its data arguments the last part, also after ``name:`` and before ``?``."""
     if isinstance(value, dict):
         return {key: without_folders(v) for key, v in value.items()}
     if isinstance(value, list | tuple):

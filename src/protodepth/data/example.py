@@ -22,7 +22,7 @@ def write_example(
     if frames < 3:
         raise DataError(f"a recording needs at least 3 frames for one triplet, got {frames}")
     spec = worlds.spec_of(world)
-    scene, (_, first, _), film, sensing = worlds.stage(spec, np.random.SeedSequence(seed), size)
+    scene, (_, first, _), film, sensing = worlds.set_scene(spec, np.random.SeedSequence(seed), size)
     unit = "mm" if spec.indoor else "kitti"
     poses = []
     for i in range(frames):

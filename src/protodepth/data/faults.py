@@ -1,4 +1,4 @@
-"""What can be wrong with data, where, and what to do about it."""
+"""Faults: what can be wrong with data, where, what to do about it, and how many bad frames are too many."""
 
 import logging
 from collections import Counter
@@ -99,7 +99,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """All faults of a dataset."""
+    """All faults of a dataset, and what to do about them."""
 
     path: str
     frames: int
@@ -161,6 +161,7 @@ def error_of(kind: str) -> type[DataError]:
 def in_threads(
     check_item: Callable[[Any], list[Fault]], items: Sequence[Any], what: str, progress: Progress | None
 ) -> Iterator[list[Fault]]:
+    """The faults of many items in their order; each item is checked in one of four threads."""
     with ThreadPoolExecutor(4) as pool:
         for n, faults in enumerate(pool.map(check_item, items), 1):
             if progress:

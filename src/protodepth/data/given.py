@@ -17,7 +17,7 @@ Triple = tuple[Any, Any, Any]
 
 
 def read(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None = None) -> tuple[Batch, bool]:
-    """The batch, and whether several frames were given (a list, a batch) or one.
+    """Whatever a user has at hand as a batch, and whether several frames were given (a list, a batch) or one.
 
     >>> batch, several = read(np.zeros((3, 8, 9), np.uint8), np.eye(8, 9), "9,9,4,4")
     >>> tuple(batch.image.shape), several

@@ -1,4 +1,4 @@
-"""From a dataset's files to a Domain, directly or through a manifest that ``data prepare`` wrote.
+"""What all datasets share: scanning a folder into a Domain, directly or by a manifest that ``data prepare`` wrote.
 
 A dataset module registers one function, root and options -> ``Scan``: where its frames are, how to read them and how
 many are known to exist.  ``Scan.domain()`` opens it at once; ``prepare`` keeps the entries as JSON lines
@@ -141,12 +141,12 @@ def _call_scan(name: str, scan: Callable[..., Scan], root: Path, options: Mappin
 
 
 def held_out(key: str, share: float) -> bool:
-    """Whether a sequence belongs to the validation part: a fixed draw by its name, the same everywhere."""
+    """For scans of datasets: whether a sequence is of the validation part, by a fixed draw of its name."""
     return zlib.crc32(key.encode()) % 1000 < round(share * 1000)
 
 
 def triplets(refs: list[str], step: int, first: int = 0, last: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """(number, [before, after]) of every frame that has both neighbours ``step`` away, without the given ends."""
+    """For scans of datasets: (number, [before, after]) of the frames that have both neighbours ``step`` away."""
     for i in range(max(step, first), len(refs) - max(step, last)):
         yield i, [refs[i - step], refs[i + step]]
 

@@ -33,7 +33,7 @@ from protodepth.report import bench_page as page
 from protodepth.report.results import about_run, plain
 from protodepth.storage import claims, files
 from protodepth.storage.locks import holding, sweep_folder
-from protodepth.training.runs import check_names
+from protodepth.training.sequence import check_names
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "base": run_base,

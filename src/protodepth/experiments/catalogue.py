@@ -1,4 +1,4 @@
-"""The experiments by name: which table or figure of the paper each one is."""
+"""The experiments by name: which table or figure of the paper each one is, on which sequences and networks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -74,7 +74,8 @@ EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (
 
 
 def get(name: str) -> Experiment:
-    """
+    """An experiment by its name; an unknown one is refused with the list of all.
+
     >>> get("joint").backbones
     ('uformer',)
     """
@@ -84,7 +85,7 @@ def get(name: str) -> Experiment:
 
 
 def listing() -> str:
-    """What ``bench list`` prints."""
+    """All experiments by name with their place in the paper and their networks: what ``bench list`` prints."""
     rows = [("experiment", "in the paper", "networks", "what")]
     rows += [(e.name, e.paper, " ".join(e.backbones), e.about) for e in EXPERIMENTS.values()]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -115,9 +116,7 @@ def restricted(experiment: Experiment, options: Options) -> Experiment:
 
 
 def shared_settings(experiment: Experiment, options: Options) -> dict[str, Any]:
-    """What must be the same for everything of an experiment in one output folder:
-    the data, the budget and the recipes.
-    """
+    """What everything of one experiment in one output folder has in common: the data, the budget and the recipes."""
     plan = Planner(options)
     sequences = {s: config.to_dict(plan.recipe(s)) for s in experiment.sequences}
     starts = {s: config.to_dict(plan.base_recipe(recipes.SEQUENCES[s]().start, "lite")) for s in experiment.sequences}

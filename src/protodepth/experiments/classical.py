@@ -1,18 +1,11 @@
-"""The floor that every learned method must beat:
-interpolation (see data/interpolation.py) on the test frames of each domain.
-"""
+"""The experiment ``classical``, the floor for every learned method: interpolation on the test frames of each domain."""
 
 import time
+from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
-
 from protodepth.data.arguments import open_domain
-from protodepth.data.interpolation import completions as completions
-from protodepth.data.interpolation import linear as linear
-from protodepth.data.interpolation import morphological as morphological
-from protodepth.data.interpolation import nearest as nearest
+from protodepth.data.interpolation import completions
 from protodepth.experiments import scores
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import Experiment, Finished
@@ -20,13 +13,12 @@ from protodepth.experiments.experiment import by_sequence as _by_sequence
 from protodepth.experiments.jobs import Job
 from protodepth.experiments.planning import Planner
 from protodepth.experiments.scores import network_name
-from protodepth.experiments.trainings import base_folder, plain_prediction
+from protodepth.experiments.trainings import base_folder
 from protodepth.metrics import METRICS
 from protodepth.model import ProtoDepth
 from protodepth.report.results import METRIC_NAMES
 from protodepth.report.tables import Column, Line, Table, Value
-from protodepth.training.evaluate import evaluate
-from protodepth.types import Batch, BatchPrediction
+from protodepth.training.evaluate import evaluate, interpolated
 
 
 def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
@@ -49,17 +41,10 @@ def run(job: Job) -> dict[str, Any]:
     """Errors of a classical completion or of a base network on the test frames of one domain."""
     domain, name = open_domain(job.cell.inputs["data"]), job.cell.inputs["predictor"]
     if name in completions.names():
-        complete = completions.get(name)
-
-        def predict(batch: Batch) -> BatchPrediction:
-            maps = np.stack([complete(z) for z in batch.sparse_depth[:, 0].numpy()])[:, None]
-            return plain_prediction(torch.from_numpy(maps.astype(np.float32)))
+        predict = interpolated(name)
     else:
         model = ProtoDepth.from_pretrained(base_folder(job.store, job.cell.needed("base"))).to(job.store.device)
-
-        def predict(batch: Batch) -> BatchPrediction:
-            return model.predict_batch(batch, "base")
-
+        predict = partial(model.predict_batch, domain="base")
     started = time.monotonic()
     judged = evaluate(predict, domain.test, domain.rules)
     return {

@@ -8,13 +8,12 @@ from typing import Any
 from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter, StepCount
-from protodepth.report.results import about_run, results_document
+from protodepth.report.results import about_run, command_line, results_document
 from protodepth.report.run import write_run
-from protodepth.report.samples import collect
+from protodepth.report.samples import add_method, collect
 from protodepth.training import recipes
 from protodepth.training.recipes import SequenceRecipe
-from protodepth.training.runs import command_line, learn_sequence, open_domains, picture
-from protodepth.training.sequence import SequenceResult
+from protodepth.training.sequence import SequenceResult, learn_sequence, open_domains
 
 METHODS = ("pretrained", "finetune", "protodepth")
 
@@ -43,7 +42,7 @@ def demo(
                 name, recipe, model, domains, log=lambda step, record, count=count: count(step), report=reporter.line
             )
         results.append(result)
-        samples = picture(samples, method)
+        samples = add_method(samples, method)
     seconds = time.monotonic() - started
     document = results_document(results, seconds=seconds, about=about_run(command_line(), seed, recipe=recipe.name))
     document["findings"] = _findings(results)

@@ -19,9 +19,11 @@ from protodepth.data.arguments import open_domain
 from protodepth.experiments.cells import Cell
 from protodepth.methods.base import Method, build, methods
 from protodepth.model import ProtoDepth
-from protodepth.training.fit import Learner, Schedule, train_step
+from protodepth.training.bases import new_network
+from protodepth.training.fit import Learner, train_step
+from protodepth.training.objective import build_objective
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
-from protodepth.training.runs import build_objective, new_network
+from protodepth.training.schedule import Schedule
 from protodepth.types import Batch
 
 # Work of a step beside finetuning's 1: a teacher's forward pass, a second batch, an auxiliary network.

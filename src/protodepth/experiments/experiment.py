@@ -1,4 +1,4 @@
-"""What an experiment is, and what the tables of several experiments share."""
+"""What an experiment is, and what the tables of several experiments share: columns, groups of finished cells."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from typing import Any
 
 from protodepth.experiments import scores
 from protodepth.experiments.cells import Cell, Store
-from protodepth.experiments.paper import by_metric, table
 from protodepth.experiments.planning import Options, Planner
 from protodepth.metrics import METRICS, UNITS
 from protodepth.report.results import METRIC_NAMES
@@ -41,6 +40,7 @@ Show = Callable[[Experiment, Finished, Store, bool], dict[str, Any]]
 
 
 def by_sequence(finished: Finished) -> dict[str, list[tuple[Cell, dict[str, Any]]]]:
+    """The finished cells of an experiment, by the sequence of their label."""
     out: dict[str, list[tuple[Cell, dict[str, Any]]]] = {}
     for cell, result in finished:
         out.setdefault(cell.label["sequence"], []).append((cell, result))
@@ -53,6 +53,7 @@ def diagonal(documents: Sequence[dict[str, Any]], method: str, metric: str, k: i
 
 
 def variants(finished: Finished) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """The results of an experiment's cells over seeds, by (backbone, method, variant)."""
     results: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell, result in finished:
         label = cell.label
@@ -61,8 +62,5 @@ def variants(finished: Finished) -> dict[tuple[str, str, str], list[dict[str, An
 
 
 def error_columns(domain: str) -> tuple[Column, ...]:
+    """The four columns of errors on one domain, for the table of any experiment."""
     return tuple(Column(METRIC_NAMES[m], domain, UNITS[m], scores.DECIMALS[UNITS[m]]) for m in METRICS)
-
-
-def printed_errors(name: str, paper: bool) -> dict[tuple[str, str], dict[str, float]]:
-    return {(r["method"], r["setting"]): by_metric(r["errors"]) for r in table(name)["rows"]} if paper else {}

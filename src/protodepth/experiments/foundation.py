@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from protodepth.data.arguments import open_domain
 from protodepth.data.files import images as files
@@ -14,15 +13,14 @@ from protodepth.errors import ConfigError, DataError
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import Experiment, Finished
 from protodepth.experiments.experiment import error_columns as _error_columns
-from protodepth.experiments.experiment import printed_errors as _printed_errors
 from protodepth.experiments.jobs import Job
 from protodepth.experiments.paper import by_metric, table
+from protodepth.experiments.paper import printed_errors as _printed_errors
 from protodepth.experiments.planning import Options, Planner, Training
 from protodepth.experiments.scores import groups, network_name
-from protodepth.experiments.trainings import plain_prediction
 from protodepth.metrics import METRICS
 from protodepth.report.tables import Line, Table, Value
-from protodepth.training.evaluate import evaluate
+from protodepth.training.evaluate import evaluate, plain_prediction
 from protodepth.types import Batch, BatchPrediction
 
 
@@ -103,7 +101,7 @@ def run(job: Job) -> dict[str, Any]:
             target = frame.sparse_depth if inputs["scale"] == "sparse" else frame.ground_truth
             values = read_outside(folder, frame.name, frame.sparse_depth.shape)
             maps.append(scaled(values, np.asarray(target), inputs["kind"], frame.name))
-        return plain_prediction(torch.from_numpy(np.stack(maps)[:, None].astype(np.float32)))
+        return plain_prediction(maps)
 
     judged = evaluate(predict, domain.test, domain.rules)
     return {"domain": domain.name, "errors": judged.mean, "frames": len(judged.images)}

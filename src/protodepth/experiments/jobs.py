@@ -1,4 +1,4 @@
-"""A cell at work: where it writes, what it shows, and who holds it."""
+"""A cell at work in this process: where it writes, what it shows, and who holds it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from protodepth.experiments.cells import Cell, Store
 from protodepth.progress import Reporter, StepCount
 from protodepth.storage.locks import Lock
-from protodepth.training.fit import JsonLines, Log
+from protodepth.training.log import JsonLines, Log
 
 CHECK_EVERY = 25  # steps between looks at the lock and lines of the log
 

@@ -5,7 +5,7 @@ from typing import Any
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import Experiment, Finished
 from protodepth.experiments.experiment import error_columns as _error_columns
-from protodepth.experiments.experiment import printed_errors as _printed_errors
+from protodepth.experiments.paper import printed_errors as _printed_errors
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import groups, network_name
 from protodepth.metrics import METRICS

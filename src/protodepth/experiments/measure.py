@@ -1,4 +1,4 @@
-"""How well a predictor fills in what a sensor did not measure: patterns of points, errors between them by region.
+"""Any predictor on real sensors: which points of a frame it is shown, and its errors between them by region.
 
 A pattern takes some of the depth that a frame has as input; the rest judges.  What is taken follows from the seed and
 the frame's name, so every predictor is given the same points.  Errors are in mm, over the pixels that have depth and
@@ -135,13 +135,13 @@ def shown(frame: Frame, wanted: PointPattern, seed: int = 0) -> Frame:
 
 
 def classical(name: str) -> PredictFrame:
-    """Interpolation by name: nearest, linear, morphological."""
+    """A predictor to measure: interpolation by name (nearest, linear, morphological)."""
     complete = completions.get(name)
     return lambda frame: Prediction(depth=complete(frame.sparse_depth), domain=name, similarity={})
 
 
 def network(model: ProtoDepth, domain: str | None = BASE) -> PredictFrame:
-    """A model in one domain; None: chosen for each frame."""
+    """A predictor to measure: a model in one domain; None: chosen for each frame."""
     return lambda frame: model.predict(frame.image, frame.sparse_depth, frame.intrinsics, domain=domain)
 
 

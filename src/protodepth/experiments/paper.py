@@ -147,3 +147,8 @@ def agnostic_wins(rows: Iterable[ScoreRow]) -> list[tuple[str, str, str, float]]
                 if a < b:
                     wins.append((backbone, score, metric, 100 * (a - b) / b))
     return wins
+
+
+def printed_errors(name: str, paper: bool) -> dict[tuple[str, str], dict[str, float]]:
+    """The errors that the paper prints in a table, by (method, setting); none where they are not asked for."""
+    return {(r["method"], r["setting"]): by_metric(r["errors"]) for r in table(name)["rows"]} if paper else {}

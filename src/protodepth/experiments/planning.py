@@ -1,4 +1,4 @@
-"""From options to cells: which data, which base, which settings a training of the bench has."""
+"""From a bench's options to cells: which data, base, recipe and settings (given or tuned) each training has."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ from protodepth.prototypes import PrototypeConfig
 from protodepth.storage import folders
 from protodepth.storage.files import read_json
 from protodepth.training import recipes
+from protodepth.training.bases import new_network
 from protodepth.training.paper_recipes import PaperRecipe
 from protodepth.training.recipes import BaseRecipe, CheckpointChoice, SequenceRecipe
-from protodepth.training.runs import new_network
 from protodepth.types import Modality
 
 UNSEEN = {"indoor": "worlds:office", "outdoor": "worlds:garden", "mixed": "worlds:garden"}
@@ -250,7 +250,7 @@ class Planner:
 
 
 def chosen_values(tuned: Mapping[str, Any], sequence: str, backbone: str, method: str) -> dict[str, Any]:
-    """What a tuned file says of one method: the network's own entry, else the one for any network, else nothing.
+    """What a tuned file says for the plan of one method: the network's own entry, else any network's, else nothing.
 
     >>> chosen_values({"indoor": {"any": {"ewc": {"rate": 1e-3}}, "kbnet": {"lwf": {}}}}, "indoor", "kbnet", "ewc")
     {'rate': 0.001}
@@ -270,7 +270,7 @@ def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
 
 
 def read_tuned(path: Path | None) -> dict[str, Any]:
-    """Hyper-parameters that ``protodepth tune`` wrote: sequence -> backbone or "any" -> method -> {rate, settings}."""
+    """The option ``--tuned`` of a bench: sequence -> backbone or "any" -> method -> {rate, settings}, checked."""
     if path is None:
         return {}
     values = config.read_values(path)

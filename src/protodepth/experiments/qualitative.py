@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.batches import collate
-from protodepth.data.frame import Domain, Frame, FrameDataset, evenly
+from protodepth.data.frame import Domain, Frame, evenly
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import MAIN, Experiment, Finished
 from protodepth.experiments.jobs import Job
@@ -15,7 +15,7 @@ from protodepth.experiments.montage import montage
 from protodepth.experiments.paper import OURS
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import network_name
-from protodepth.experiments.thin_things import DISTANCES, bin_names, by_distance, thin_things
+from protodepth.experiments.thin_things import DISTANCES, bin_names, by_distance, thin_frames
 from protodepth.experiments.trainings import load_stage, load_start, open_of
 from protodepth.methods.base import Method
 from protodepth.report.bench_page import Figure
@@ -65,25 +65,6 @@ def run(job: Job) -> dict[str, Any]:
             distance[two] = _errors_by_distance(method, old, None)
     save_samples(job.place / "samples.npz", samples)
     return {"old": old.name, "new": new.name, "boxes": boxes, "distance": distance, "frames": [s.name for s in samples]}
-
-
-def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[int]]]:
-    """The frames whose ground truth has the most prominent thin things, and the window of each:
-    no prediction is looked at.
-    """
-    windows = []
-    for index in range(len(data)):
-        truth = data[index].ground_truth
-        things = thin_things(truth) if truth is not None else []
-        if things:
-            windows.append((things[0].score, index, [*things[0].rows, *things[0].columns]))
-    if not windows:  # nothing thin anywhere: evenly spaced frames, the centre of each
-        chosen = evenly(len(data), count)
-        height, width = data[0].sparse_depth.shape
-        box = [height // 4, height // 2, width // 4, width // 2]
-        return chosen, [box] * len(chosen)
-    best = sorted(windows, reverse=True)[:count]
-    return [index for _, index, _ in best], [box for _, _, box in best]
 
 
 def _errors_by_distance(method: Method, domain: Domain, name: str | None) -> list[float | None]:

@@ -36,7 +36,7 @@ from protodepth.experiments.measure import (
     shown,
 )
 from protodepth.experiments.montage import montage
-from protodepth.experiments.qualitative import thin_frames
+from protodepth.experiments.thin_things import thin_frames
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
 from protodepth.report import real_page
@@ -47,7 +47,7 @@ from protodepth.report.samples import Sample, load_samples, sample_of, save_samp
 from protodepth.storage.files import read_json
 from protodepth.storage.folders import resolve
 from protodepth.training.adapt import adapt
-from protodepth.training.runs import check_names
+from protodepth.training.sequence import check_names
 from protodepth.types import BASE, Float
 
 CHOICES = 48  # frames of a recording, as it is, for which ProtoDepth-A chooses

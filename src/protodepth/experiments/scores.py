@@ -17,6 +17,7 @@ DECIMALS = {"forgetting": 2, "mm": 1, "1/km": 2}
 
 
 def network_name(backbone: str) -> str:
+    """A network's name as the tables of scores print it."""
     return NETWORKS.get(backbone, backbone)
 
 
@@ -67,8 +68,10 @@ def _settings_of(document: dict[str, Any], method: str) -> tuple[str, ...]:
 
 
 def unit(score: str, metric: str) -> str:
+    """The unit of a score in the tables: per cent of forgetting, else the metric's."""
     return "%" if score == "forgetting" else UNITS[metric]
 
 
 def decimals(score: str, metric: str) -> int:
+    """How many decimals a score has in the tables."""
     return DECIMALS["forgetting"] if score == "forgetting" else DECIMALS[UNITS[metric]]

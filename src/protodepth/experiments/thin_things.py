@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import ndimage
 
+from protodepth.data.frame import FrameDataset, evenly
 from protodepth.types import Float
 
 WIDTH = 0.08  # of the image: what an opening of this size removes is thin
@@ -80,9 +81,29 @@ def by_distance(
 
 
 def bin_names() -> tuple[str, ...]:
-    """
+    """Names of the bins of distance to the nearest sparse point.
+
     >>> bin_names()[0], bin_names()[-1]
     ('below 1.5', '12 and more')
     """
     middle = [f"{a:g} to {b:g}" for a, b in pairwise(DISTANCES[1:-1])]
     return (f"below {DISTANCES[1]:g}", *middle, f"{DISTANCES[-2]:g} and more")
+
+
+def thin_frames(data: FrameDataset, count: int) -> tuple[list[int], list[list[int]]]:
+    """The frames whose ground truth has the most prominent thin things, and the window of each:
+    no prediction is looked at.
+    """
+    windows = []
+    for index in range(len(data)):
+        truth = data[index].ground_truth
+        things = thin_things(truth) if truth is not None else []
+        if things:
+            windows.append((things[0].score, index, [*things[0].rows, *things[0].columns]))
+    if not windows:  # nothing thin anywhere: evenly spaced frames, the centre of each
+        chosen = evenly(len(data), count)
+        height, width = data[0].sparse_depth.shape
+        box = [height // 4, height // 2, width // 4, width // 2]
+        return chosen, [box] * len(chosen)
+    best = sorted(windows, reverse=True)[:count]
+    return [index for _, index, _ in best], [box for _, _, box in best]

@@ -20,7 +20,7 @@ from protodepth.methods.base import Method, methods
 from protodepth.report.results import about_run, display_name
 from protodepth.report.tables import Column, Line, Table, Value
 from protodepth.training.fit import fit
-from protodepth.training.runs import build_method, open_domains
+from protodepth.training.sequence import build_method, open_domains
 
 
 def plan(experiment: Experiment, plan: Planner) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""Cells that train, a base or a method on a sequence, and how other cells load what was trained."""
+"""Cells that train, a base or a method on a sequence, and how other cells load what they left in their folders."""
 
 import shutil
 import time
@@ -22,20 +22,20 @@ from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.report.results import about_run, results_document
 from protodepth.storage import files
-from protodepth.training.fit import Schedule
+from protodepth.training.bases import train_base, train_scaffnet
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
-from protodepth.training.runs import build_method, open_domains, train_base, train_scaffnet
-from protodepth.training.sequence import run_sequence
+from protodepth.training.schedule import Schedule
+from protodepth.training.sequence import build_method, open_domains, run_sequence
 from protodepth.training.stages import StageFit, total_steps
-from protodepth.types import BatchPrediction
 
 
 def base_folder(store: Store, base: Cell) -> Path:
+    """Where the base network of a cell is: what it trained, or what was given."""
     return Path(base.where) if base.where else store.place(base) / "model"
 
 
 def run_base(job: Job) -> dict[str, Any]:
-    """Train a base network, or take note of a given one."""
+    """The cell of a base network: train it, or take note of a given one."""
     folder, inputs = base_folder(job.store, job.cell), job.cell.inputs
     started = time.monotonic()
     if "given" not in inputs and not (folder / "config.json").exists():
@@ -86,7 +86,7 @@ def _prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
 
 
 def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
-    """The base of a training, with D_1's descriptor and no other domain's."""
+    """The base that the cell of a training starts from, with D_1's descriptor and no other domain's."""
     model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base"))).to(store.device)
     for name in model.domains:
         if name != domains[0].name:
@@ -100,7 +100,7 @@ def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
 
 
 def run_training(job: Job) -> dict[str, Any]:
-    """A method on a sequence: its results, and its state after every stage for those who want to look again."""
+    """The cell of a method on a sequence: its results, and its state after every stage for other cells."""
     recipe, name = sequence_recipe(job.cell), job.cell.inputs["method"]
     domains = open_domains(recipe)
     method = build_method(name, load_start(job.store, job.cell, domains), recipe)
@@ -134,6 +134,7 @@ def run_training(job: Job) -> dict[str, Any]:
 
 
 def sequence_recipe(cell: Cell) -> SequenceRecipe:
+    """The recipe that is written in the cell of a training."""
     return config.from_dict(SequenceRecipe, cell.inputs["recipe"], "recipe of a sequence")
 
 
@@ -142,7 +143,7 @@ def _stage_file(place: Path, domain: str) -> Path:
 
 
 def load_stage(store: Store, cell: Cell, domains: list[Domain], name: str) -> Method:
-    """The method of a finished training as it was after the domain ``name``."""
+    """From the folder of a finished cell: the method of its training as it was after the domain ``name``."""
     method = build_method(cell.inputs["method"], load_start(store, cell, domains), sequence_recipe(cell))
     method.prepare(domains)
     sha256 = store.result(cell)["stages"][name]
@@ -151,11 +152,6 @@ def load_stage(store: Store, cell: Cell, domains: list[Domain], name: str) -> Me
     return method
 
 
-def plain_prediction(depth: torch.Tensor) -> BatchPrediction:
-    """Depth maps that no network of ours made."""
-    names = ("outside",) * len(depth)
-    return BatchPrediction(depth=depth, domains=names, similarity=None, names=(), descriptor=torch.zeros(len(depth), 1))
-
-
 def open_of(cell: Cell) -> list[Domain]:
+    """The domains of the cell of a training, opened."""
     return open_domains(sequence_recipe(cell))

@@ -7,10 +7,10 @@ from protodepth.errors import ConfigError
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import Experiment, Finished
 from protodepth.experiments.experiment import error_columns as _error_columns
-from protodepth.experiments.experiment import printed_errors as _printed_errors
 from protodepth.experiments.experiment import variants as _variants
 from protodepth.experiments.jobs import Job
 from protodepth.experiments.paper import OURS
+from protodepth.experiments.paper import printed_errors as _printed_errors
 from protodepth.experiments.planning import Planner, Training
 from protodepth.experiments.scores import network_name
 from protodepth.experiments.trainings import load_stage, open_of

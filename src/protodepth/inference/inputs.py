@@ -51,6 +51,7 @@ class CheckedFrame(Frame):
 
 
 def checked(frame: Frame) -> CheckedFrame:
+    """A frame to complete with its arrays checked: it has its batch with it."""
     if isinstance(frame, CheckedFrame):
         return frame
     batch = arrays.to_batch(frame.image, frame.sparse_depth, frame.intrinsics)

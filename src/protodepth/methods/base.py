@@ -127,13 +127,13 @@ class Method(ABC):
 
 
 def undo(view: View, depth: Depth, context: Mapping[str, Any]) -> tuple[Depth, Mask, Depth | None]:
-    """Depth, where it is valid, and the encoder's prior (FusionNet's) if it has one: all in the batch's pixels."""
+    """What a method compares, in the batch's own pixels: depth, where it is valid, and the prior if there is one."""
     prior = context.get("prior")
     return *view.undo(depth), None if prior is None else view.undo(prior)[0]
 
 
 def part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose name starts with ``prefix``, without it.
+    """Of a method's state: the tensors whose name starts with ``prefix``, without it.
 
     >>> part({"fisher.w": 1, "anchor.w": 2}, "fisher.")
     {'w': 1}

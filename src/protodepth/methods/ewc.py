@@ -50,6 +50,7 @@ class EWCConfig:
 
 
 def snapshot(module: nn.Module) -> Weights:
+    """The trainable weights as they are now: what EWC pulls towards."""
     return {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
 
 

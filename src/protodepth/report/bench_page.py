@@ -1,4 +1,4 @@
-"""The report of a bench: one HTML file, the same as Markdown and as JSON, and the figures as files."""
+"""The report of a bench with its sections: one HTML file, the same as Markdown and as JSON, figures as files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,7 +31,7 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture: SVG text, PNG or JPEG bytes."""
+    """A picture in the report of a bench: SVG text, PNG or JPEG bytes."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What stands around the tables: title, a sentence for all of them, what the numbers mean (None: as in a run)."""
+    """What stands around a bench's tables: title, a sentence for all, what numbers mean (None: as in a run)."""
 
     title: str = TITLE
     intro: str = "Mean ± standard deviation over seeds; in brackets what the paper prints."
@@ -122,7 +122,7 @@ def _section(s: Section) -> str:
 
 
 def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> list[Path]:
-    """report.html, report.md, results.json and figures/ into the folder; returns the three paths."""
+    """The report of a bench: report.html, report.md, results.json and figures/ in a folder; returns the three paths."""
     for s in sections:
         for f in s.figures:
             files.write_bytes(folder / "figures" / s.name / _file(f), f.svg.encode() or f.jpeg or f.png)

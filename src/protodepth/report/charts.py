@@ -43,6 +43,8 @@ INK, FAINT = "var(--ink, #1d2430)", "var(--line, #c9d0d9)"
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
+    """One line of a chart: label, colour, points."""
+
     label: str
     colour: str
     points: Sequence[tuple[float, float]]

@@ -1,4 +1,4 @@
-"""The report's pictures (input, sparse points, ground truth, predictions, errors) and the data of its point clouds."""
+"""Inside the HTML reports: the samples' pictures (inputs, truth, predictions, errors) and the data of point clouds."""
 
 import base64
 import json
@@ -47,11 +47,12 @@ def _round_up(value: float) -> float:
 
 
 def uri(data: bytes, kind: str = "png") -> str:
+    """A picture of the report as a ``data:`` address."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def script_json(value: Any) -> str:
-    """JSON that cannot end its script element."""
+    """JSON for the point clouds' script element of the report, which it cannot end."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -206,4 +207,5 @@ def _cloud(sample: Sample, c: Span, most: int) -> dict[str, Any]:
 
 
 def base64_text(array: np.ndarray) -> str:
+    """The bytes of an array as text, for the point clouds of the report."""
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

@@ -1,4 +1,4 @@
-"""Pictures: depth and error in colour, sparse points over the image, point clouds, and files of them.
+"""Arrays as pictures: depth and error in colour with colour bars, sparse points over the image, clouds, PNG and PLY.
 
 Depth is in metres.  A pixel without depth (0, negative, NaN or infinite) is drawn in ``NO_DEPTH``.
 """
@@ -25,11 +25,12 @@ NO_DEPTH = (58, 60, 66)  # dark grey: neither in turbo nor in inferno
 
 
 def valid_depth(depth: Float[np.ndarray, "h w"]) -> np.ndarray:
+    """Where a depth map has a depth: finite and above 0."""
     return np.isfinite(depth) & (depth > 0)
 
 
 def limits(depths: Iterable[Float[np.ndarray, "h w"]]) -> tuple[float, float, Scale]:
-    """The 1st and 99th percentile of all valid depths; logarithmic where they differ more than eightfold.
+    """Limits for the colours of depth: the 1st and 99th percentile; logarithmic where they differ more than eightfold.
 
     >>> limits([np.full((2, 2), 4.0), np.full((2, 2), 1.0)])
     (1.0, 4.0, 'linear')
@@ -44,7 +45,7 @@ def limits(depths: Iterable[Float[np.ndarray, "h w"]]) -> tuple[float, float, Sc
 
 
 def share(values: np.ndarray, low: float, high: float, scale: Scale = "linear") -> np.ndarray:
-    """Where values lie between low (0) and high (1); clipped.
+    """For colours: where values lie between low (0) and high (1); clipped.
 
     >>> share(np.array([1.0, 10.0, 100.0]), 1, 100, "log").tolist()
     [0.0, 0.5, 1.0]
@@ -106,6 +107,7 @@ def error_map(
 
 
 def png(picture: Float[np.ndarray, "h w 3"]) -> bytes:
+    """A picture as the bytes of a PNG file."""
     out = io.BytesIO()
     Pillow.fromarray(picture).save(out, "PNG", optimize=True)
     return out.getvalue()
@@ -121,17 +123,19 @@ def palette_png(rows: Float[np.ndarray, "h w"], colours: Float[np.ndarray, "256 
 
 
 def jpeg(picture: Float[np.ndarray, "h w 3"], quality: int = 88) -> bytes:
+    """A picture as the bytes of a JPEG file."""
     out = io.BytesIO()
     Pillow.fromarray(picture).save(out, "JPEG", quality=quality, subsampling=0)
     return out.getvalue()
 
 
 def as_uint8(image: np.ndarray) -> Float[np.ndarray, "h w 3"]:
-    """uint8 as it is; floats in [0, 1] to uint8."""
+    """A picture as uint8: as it is, or from floats in [0, 1]."""
     return image if image.dtype == np.uint8 else (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
 def enlarge(picture: np.ndarray, factor: int) -> np.ndarray:
+    """Every pixel of a picture as a square of ``factor`` x ``factor`` pixels."""
     return picture.repeat(factor, 0).repeat(factor, 1)
 
 
@@ -166,7 +170,7 @@ def sparse_overlay(
 
 
 def ticks(low: float, high: float, scale: Scale = "linear", most: int = 6) -> list[float]:
-    """Round numbers between low and high: 1, 2, 5 times powers of ten.
+    """Numbers beside a colour bar, round ones between low and high: 1, 2, 5 times powers of ten.
 
     >>> ticks(0, 2.3), ticks(2, 80, "log")
     ([0.0, 0.5, 1.0, 1.5, 2.0], [2.0, 5.0, 10.0, 20.0, 50.0])
@@ -247,7 +251,7 @@ def point_cloud(
 
 
 def stride_for(size: tuple[int, int], max_points: int | None) -> int:
-    """The smallest step between rows and columns that leaves at most ``max_points`` pixels."""
+    """Of a point cloud: the smallest step between rows and columns that leaves at most ``max_points`` pixels."""
     return (
         1
         if max_points is None

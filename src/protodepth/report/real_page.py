@@ -320,5 +320,5 @@ def sections(document: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]
 def write(
     folder: Path, document: Mapping[str, Any], about: dict[str, Any], figures: Mapping[str, Sequence[Figure]]
 ) -> list[Path]:
-    """report.html, report.md, results.json and figures/; returns the three paths."""
+    """The report of ``bench real``: report.html, report.md, results.json and figures/; returns the three paths."""
     return bench_page.write(folder, sections(document, figures), about, WORDS)

@@ -1,10 +1,10 @@
-"""What a run found, as one JSON document: rows of scores, matrices, curves, choices, costs;
-and how numbers are written.
-"""
+"""What a run found, as one JSON document: scores, matrices, curves, costs, how it was made; names and numbers."""
 
 import math
 import os
 import platform
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,8 @@ UNRANKED = ("pretrained", "joint")  # learns nothing; sees every domain at once
 
 
 def display_name(method: str, setting: str = "incremental", run: str = "") -> str:
-    """
+    """The name of a method in a setting as reports and tables write it.
+
     >>> display_name("protodepth", "agnostic"), display_name("finetune"), display_name("mine", "agnostic", "run2")
     ('ProtoDepth-A', 'Finetuned', 'mine-A (run2)')
     """
@@ -46,6 +47,7 @@ def display_name(method: str, setting: str = "incremental", run: str = "") -> st
 
 
 def row_name(row: Mapping[str, Any]) -> str:
+    """The name of a row of results: its method, setting and run."""
     return display_name(row["method"], row["setting"], row.get("run", ""))
 
 
@@ -55,7 +57,7 @@ def row_key(row: Mapping[str, Any]) -> str:
 
 
 def results_document(results: Sequence["SequenceResult"], *, seconds: float, about: Mapping[str, Any]) -> Document:
-    """The content of ``results.json``.
+    """What a run found, as the content of ``results.json``.
 
     ``rows``: a method whose numbers are the same in both settings has one row, ``incremental``; ProtoDepth has two.
     ``matrix[method][setting][metric][k][j]``: error on D_j after D_k.  A number that does not exist is ``null``.
@@ -142,7 +144,8 @@ def marks(rows: Sequence[Row], score: str, metric: str) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Seconds as reports write them.
+
     >>> duration(7.31), duration(205)
     ('7.3 s', '3 min 25 s')
     """
@@ -188,3 +191,8 @@ def merge(documents: Mapping[str, Document]) -> Document:
     merged["domains"] = runs[0][1].get("domains", [])
     merged["about"] = {run: d.get("about", {}) for run, d in runs}
     return merged
+
+
+def command_line() -> str:
+    """For the record of a run: the command as typed, without the path of the program."""
+    return shlex.join(["protodepth", *sys.argv[1:]])

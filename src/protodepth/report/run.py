@@ -1,4 +1,4 @@
-"""The report of a run: results.json, a table for the terminal, Markdown, and one HTML file that needs no network."""
+"""The files of a run's report: results.json, samples, Markdown, HTML; the table for the terminal; merging of runs."""
 
 import re
 import shutil
@@ -223,6 +223,16 @@ def merge_samples(runs: dict[str, list[Sample]]) -> list[Sample]:
                 first, predictions={**first.predictions, **own}, chosen=chooser.chosen, similarity=chooser.similarity
             )
     return list(merged.values())
+
+
+def print_table(document: dict[str, Any]) -> None:
+    """Print the table of a run's scores on the terminal, as wide as that is."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width: all twelve numbers
+        console = Console(width=140)
+    console.print(terminal_table(document, width=console.width))
 
 
 __all__ = [

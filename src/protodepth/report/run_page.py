@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network: tables, charts, pictures and point clouds are all inside."""
+"""The HTML page of a run's report, which needs no network: its parts, tables, charts, pictures and point clouds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ SCORE_TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The results on one sequence of domains."""
+    """A part of a run's page: the results on one sequence of domains."""
 
     name: str
     document: Document
@@ -44,7 +44,7 @@ class Part:
 
 
 def page(parts: Sequence[Part], title: str) -> str:
-    """The whole file."""
+    """The report of a run as the text of one whole HTML file."""
     assets = resources.files("protodepth.report") / "assets"
     samples = [s for part in parts for s in part.samples]
     fill = {
@@ -234,7 +234,7 @@ def curve_lines(document: Document, domain: str, metric: str) -> tuple[list[Char
 
 
 def curve_chart(document: Document, domain: str, metric: str, *, legend: bool = True) -> str:
-    """SVG text: the error on one domain's val frames while the later domains are learned (the paper's first figure)."""
+    """Chart of a run's page: the error on one domain's val frames while later ones are learned (the first figure)."""
     lines, stages = curve_lines(document, domain, metric)
     y_label = f"{METRIC_NAMES[metric]} on {domain} ({UNITS[metric]})"
     return line_chart(lines, x_label="training steps", y_label=y_label, boundaries=stages, legend=legend)

@@ -13,7 +13,9 @@ import numpy as np
 from protodepth.data.batches import collate
 from protodepth.data.frame import Domain, Frame, evenly
 from protodepth.errors import DataError
+from protodepth.methods.base import Method
 from protodepth.report.pictures import as_uint8
+from protodepth.report.results import display_name
 from protodepth.storage import files
 from protodepth.types import Batch, BatchPrediction, Float
 
@@ -45,7 +47,7 @@ def collect(domains: Sequence[Domain], count: int = 2, split: str = "test") -> l
 
 
 def sample_of(domain: Domain, frame: Frame, index: int) -> Sample:
-    """A frame without predictions."""
+    """A frame as a sample to look at, without predictions."""
     truth = frame.ground_truth if frame.ground_truth is not None else np.zeros_like(frame.sparse_depth)
     return Sample(
         domain=domain.name,
@@ -109,6 +111,7 @@ def save_samples(path: str | Path, samples: Sequence[Sample]) -> None:
 
 
 def load_samples(path: str | Path) -> list[Sample]:
+    """The samples that ``save_samples`` wrote."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -135,3 +138,9 @@ def _stored(n: int, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> Sam
         similarity=words["similarity"],
         caps=(low, float("inf") if high >= 1e30 else high),
     )
+
+
+def add_method(samples: list[Sample], method: Method) -> list[Sample]:
+    """The samples with the predictions of one more method, under its displayed names."""
+    agnostic = display_name(method.name, "agnostic") if method.chooses else None
+    return add_predictions(samples, method.predict, display_name(method.name), agnostic)

@@ -30,6 +30,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """A column of a table: title, unit, decimals, whether the best is marked."""
+
     title: str
     group: str = ""
     unit: str = ""
@@ -51,6 +53,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
+    """A table: columns, rows, title and note."""
+
     name: str
     title: str
     heads: tuple[str, ...]

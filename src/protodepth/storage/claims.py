@@ -1,4 +1,4 @@
-"""A folder belongs to one request: what holds something else is refused, never mixed in or overwritten."""
+"""An output folder (a run's, a bench's) belongs to one request: one that holds another is refused, never mixed in."""
 
 from collections.abc import Mapping
 from pathlib import Path

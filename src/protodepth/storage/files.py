@@ -47,6 +47,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, all or nothing."""
     write_bytes(path, (json.dumps(value, indent=2, sort_keys=False) + "\n").encode())
 
 
@@ -93,6 +94,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; one that is missing or damaged is an error."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
@@ -144,6 +146,7 @@ def fingerprint(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:
 
 
 def check_format(meta: Mapping[str, Any], kind: str, where: Path) -> None:
+    """Refuse a description of another kind of file or of a later format version."""
     if meta.get("kind") != kind:
         raise CheckpointError(
             f"{where} holds a {meta.get('kind', 'file of another program')!r}, expected a protodepth {kind!r}"
@@ -156,7 +159,7 @@ def check_format(meta: Mapping[str, Any], kind: str, where: Path) -> None:
 
 
 def load_state(module: torch.nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
-    """Strict load; the message names the first difference."""
+    """Tensors that were read from a file into a module, strictly; the message names the first difference."""
     expected = module.state_dict()
     for name in expected:
         if name not in state:

@@ -1,4 +1,4 @@
-"""Models and domains as folders: what ``ProtoDepth.save_*`` and ``load_*`` do on disk."""
+"""Models and domains as folders: what ``ProtoDepth.save_*`` and ``load_*`` write and read, and the bundled models."""
 
 import dataclasses
 import hashlib
@@ -40,15 +40,18 @@ def resolve(source: str | Path) -> Path:
 
 
 def bundled() -> tuple[str, ...]:
+    """The names of the models that come with the package."""
     return tuple(sorted(p.parent.name for p in BUNDLED.glob("*/config.json")))
 
 
 def fingerprint(model: "ProtoDepth") -> str:
+    """sha256 of a model's backbone (name, configuration, weights): which folders of domains fit it."""
     about = {"backbone": model.backbone.name, "config": model.backbone.config()}
     return stored_files.fingerprint(about, model.backbone.state_dict())
 
 
 def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
+    """Write one domain of a model as a folder."""
     model.domain(name)
     with replace.replacing_folder(folder, "domain") as fresh:
         _write_domain(model, name, fresh, fingerprint(model))
@@ -116,6 +119,7 @@ def _read_statistics(model: "ProtoDepth", folder: Path, sha256: str | None) -> S
 
 
 def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None:
+    """Write a model with its domains and its card as a folder, all or nothing."""
     edited = replace.card_is_edited(folder)
     with replace.replacing_folder(folder, "model") as fresh:
         sha256 = {}

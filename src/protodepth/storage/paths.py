@@ -17,6 +17,7 @@ def is_name(name: object) -> bool:
 
 
 def check_name(name: object) -> str:
+    """The text, if it can name a domain and so a folder."""
     if not is_name(name):
         raise DomainError(
             f"{name!r} cannot name a domain: use up to 64 letters, digits, '_' and '-' (and not {BASE!r})"

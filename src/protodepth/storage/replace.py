@@ -1,4 +1,4 @@
-"""Replacing a folder that this program wrote, all or nothing, and keeping what is not ours in it.
+"""Replacing a model's or domain's folder, all or nothing: which files are ours, what stays, what a kill left behind.
 
 What is ours is what the folder's own description lists: ``config.json`` of a model, ``meta.json`` of a domain.
 Every other file stays.
@@ -30,7 +30,7 @@ CARD, OUR_CARD = "README.md", b"---\nlibrary_name: protodepth"
 
 
 def described(folder: Path, kind: str) -> dict[str, Any] | None:
-    """The description of a folder of this kind that this program wrote; None if it is anything else."""
+    """Of a folder that may be replaced: its description, if this program wrote it as this kind; None if not."""
     try:
         meta = json.loads((folder / DESCRIPTIONS[kind]).read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # a disk that fails is another matter
@@ -55,7 +55,7 @@ def _ours(folder: Path, kind: str) -> set[Path]:
 
 
 def domain_names(meta: dict[str, Any]) -> list[str]:
-    """The domains that a model's description lists, without what can be no name."""
+    """Of a folder that may be replaced: the domains that its description lists, without what can be no name."""
     listed = meta.get("domains")
     return [name for name in listed if is_name(name)] if isinstance(listed, list) else []
 
@@ -73,6 +73,7 @@ def _is_our_card(file: Path, sha256: object) -> bool:
 
 
 def card_is_edited(folder: Path) -> bool:
+    """Whether the card in a model's folder is somebody's own now: then it is not replaced."""
     return (folder / CARD).exists() and Path(CARD) not in _ours(folder, "model")
 
 
@@ -98,7 +99,7 @@ def check_replaceable(target: Path, kind: str = "model") -> None:
 
 
 def check_room(target: Path, name: str) -> None:
-    """Refuse a name whose files would meet files of somebody else in a model's folder; better before a training."""
+    """Before a folder is replaced: refuse a name whose files would meet files of somebody else in it."""
     there = {Path("domains") / name / file for file in (DESCRIPTIONS["domain"], *TENSORS["domain"])}
     met = sorted(there & set(_others(target, "model"))) if target.is_dir() else []
     if met:

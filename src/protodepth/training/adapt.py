@@ -20,8 +20,10 @@ from protodepth.model import ProtoDepth
 from protodepth.progress import Say
 from protodepth.shown import Shown
 from protodepth.storage.history import History
-from protodepth.training.fit import Log, Schedule, fit, silent
+from protodepth.training.fit import fit
+from protodepth.training.log import Log, silent
 from protodepth.training.plan import Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
+from protodepth.training.schedule import Schedule
 from protodepth.training.task import AdaptConfig as AdaptConfig
 from protodepth.training.task import Task, prepare, split_options
 from protodepth.training.watch import (

@@ -29,6 +29,7 @@ class Facts:
 
 
 def facts(model: ProtoDepth, name: str, folder: Path | None = None) -> Facts:
+    """What ``domains list`` says of one domain: parameters, bytes, origin, statistics."""
     overhead, history = model.overhead(), model.history.get(name, History())
     count = overhead.domains[name] + overhead.descriptors[name]
     statistics = model.statistics.get(name)
@@ -44,6 +45,7 @@ def facts(model: ProtoDepth, name: str, folder: Path | None = None) -> Facts:
 
 
 def folder_bytes(folder: Path) -> int:
+    """Size of a domain's folder on the disk."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

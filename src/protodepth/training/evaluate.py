@@ -1,7 +1,7 @@
-"""Judging: errors of a predictor on the frames of one domain."""
+"""Judging: errors of any predictor (a network, an interpolation, depth maps from outside) on the frames of a domain."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ import torch
 from protodepth import distributed
 from protodepth.data.batches import collate, groups
 from protodepth.data.faults import Faults, readable
-from protodepth.data.frame import EvalRules, Frame, FrameDataset, Subset, evenly
-from protodepth.data.interpolation import Interpolation, completions
+from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset, Subset, evenly
+from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
 from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
 from protodepth.shown import Shown
-from protodepth.types import Batch, BatchPrediction, PredictBatch
+from protodepth.types import BatchPrediction, PredictBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,16 @@ def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, bat
     return Evaluation(mean_errors(images), images, faults.reasons)
 
 
-def _interpolated(complete: Interpolation) -> PredictBatch:
-    """A way to interpolate as a predictor: it knows no domain and has no descriptor."""
+def plain_prediction(maps: Sequence[np.ndarray]) -> BatchPrediction:
+    """Depth maps from outside, one a frame, as a prediction to be judged: it knows no domain and has no descriptor."""
+    depth, names = torch.from_numpy(np.stack(maps)[:, None].astype(np.float32)), ("outside",) * len(maps)
+    return BatchPrediction(depth=depth, domains=names, similarity=None, names=(), descriptor=torch.zeros(len(maps), 1))
 
-    def predict(batch: Batch) -> BatchPrediction:
-        maps = np.stack([complete(points) for points in batch.sparse_depth[:, 0].cpu().numpy()])[:, None]
-        names = ("outside",) * len(maps)
-        depth = torch.from_numpy(maps.astype(np.float32))
-        return BatchPrediction(
-            depth=depth, domains=names, similarity=None, names=(), descriptor=torch.zeros(len(maps), 1)
-        )
 
-    return predict
+def interpolated(name: str) -> PredictBatch:
+    """A way to interpolate (``data.interpolation``) as a predictor of batches."""
+    complete = completions.get(name)
+    return lambda batch: plain_prediction([complete(points) for points in batch.sparse_depth[:, 0].cpu().numpy()])
 
 
 def beside_interpolation(
@@ -72,7 +70,7 @@ def beside_interpolation(
 ) -> dict[str, dict[str, float]]:
     """Mean errors of the network and of each way to interpolate, on the same (at most so many) frames and pixels."""
     some = Subset(data, tuple(evenly(len(data), frames)))
-    table = {name: evaluate(_interpolated(completions.get(name)), some, rules) for name in completions.names()}
+    table = {name: evaluate(interpolated(name), some, rules) for name in completions.names()}
     judged = {row["name"] for row in next(iter(table.values())).images}
     own = [row for row in result.images if row["name"] in judged]
     return {"network": mean_errors(own), **{name: of_completion.mean for name, of_completion in table.items()}}
@@ -107,3 +105,8 @@ def _image_errors(frames: list[Frame], out: BatchPrediction, rules: EvalRules) -
             if out.similarity is None
             else dict(zip(out.names, out.similarity[n].tolist(), strict=True)),
         }
+
+
+def without_crop(domain: Domain) -> Domain:
+    """The same domain judged without its evaluation crop: the frames of a rehearsal may be smaller than that."""
+    return replace(domain, rules=replace(domain.rules, crop=None))

@@ -4,95 +4,29 @@ Several processes (see ``distributed``) run the same loop: each computes the los
 steps all have the gradient of the whole batch.
 """
 
-import json
 import math
-import os
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from protodepth import distributed
-from protodepth.data.augment import AugmentConfig, augment, crop, generator
+from protodepth.data.augment import augment, crop, generator
 from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
+from protodepth.training.log import Log, silent
+from protodepth.training.schedule import Schedule
 from protodepth.training.state import Keeper, TrainingState
 from protodepth.types import Batch, LossTerms, View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How long, how fast, with what."""
-
-    steps: int = 500
-    batch_size: int = 2  # of all processes together
-    rate: float = 1e-3
-    pose_rate: float = 1e-3
-    decay: Literal["cosine", "constant", "steps"] = "cosine"
-    milestones: tuple[tuple[float, float], ...] = ()  # decay="steps": (share of the steps, factor) from that share on
-    clip: float | None = 1.0  # largest gradient norm of each group of parameters; None or inf: no limit
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    workers: int = 0
-    save_every: int = 200
-    # Below, None is the plain way and is not written down:
-    # recipes and bench folders from before these settings stay the same.
-    precision: Literal["float32", "bfloat16", "float16"] | None = (
-        None  # of the networks; losses and weights are float32
-    )
-    channels_last: bool | None = None  # layout of the network's weights and images
-    epochs: float | None = None  # how often every frame is seen; given, ``steps`` follows from the domain
-
-    def __post_init__(self) -> None:
-        if self.epochs is not None and not self.epochs > 0:
-            raise ConfigError(f"epochs must be positive, got {self.epochs}")
-        if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
-            raise ConfigError(
-                f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"
-            )
-
-    @property
-    def half(self) -> torch.dtype | None:
-        """The type that networks compute in, if it is not float32."""
-        return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(self.precision or "")
-
-    def counted(self, frames: int) -> "Schedule":
-        """With the steps that so many training frames make of the epochs; unchanged if none are given.
-
-        >>> Schedule(epochs=2.0, batch_size=12).counted(100).steps
-        17
-        """
-        if self.epochs is None:
-            return self
-        return replace(self, steps=max(1, math.ceil(self.epochs * frames / self.batch_size - 1e-9)), epochs=None)
-
-    def factor(self, step: int) -> float:
-        """Multiplier of the learning rates at a step."""
-        share = step / self.steps
-        if self.decay == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
-        if self.decay == "steps":
-            return next((f for start, f in reversed(self.milestones) if share >= start), 1.0)
-        return 1.0
-
-
-class Log(Protocol):
-    """Receives one record for each step: method, domain, every loss term, their total, the rate."""
-
-    def __call__(self, step: int, record: dict[str, Any]) -> None: ...
-
-
-def silent(step: int, record: dict[str, Any]) -> None:
-    """A log that keeps nothing."""
 
 
 @dataclass(slots=True)
@@ -370,37 +304,3 @@ def build_optimiser(method: Method, schedule: Schedule) -> torch.optim.Adam:
         pose.requires_grad_(True).train()
         groups.append((list(pose.parameters()), schedule.pose_rate))
     return torch.optim.Adam([{"params": p, "lr": rate, "initial_lr": rate} for p, rate in groups])
-
-
-class JsonLines:
-    """A log that appends one JSON line a record; readable with any tool.
-
-    A run that goes on repeats the steps after its last saved state: what the log has of them already is not written
-    again.  A line that a kill left unfinished is cut off.
-    """
-
-    def __init__(self, path: Path, **common: Any) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.common = path, common
-        self.known = Counter(self._kept())
-
-    def _kept(self) -> Iterator[tuple[Any, ...]]:
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
-        if lines and not lines[-1].endswith(b"\n"):
-            os.truncate(self.path, sum(map(len, lines[:-1])))
-            del lines[-1]
-        for line in lines:
-            with suppress(ValueError):
-                yield self._key(json.loads(line))
-
-    @staticmethod
-    def _key(record: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(record.get(name) for name in ("method", "domain", "step"))
-
-    def __call__(self, step: int, record: dict[str, Any]) -> None:
-        record = {**self.common, "step": step, **record}
-        if self.known[self._key(record)]:
-            self.known[self._key(record)] -= 1
-            return
-        with self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")

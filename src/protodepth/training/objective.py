@@ -1,4 +1,4 @@
-r"""What a recording teaches: hidden points, and a photometric term that does not believe everything.
+r"""Objectives: the paper's for a model, and the one for recordings: hidden points, a cautious photometric term.
 
     loss = w_h hidden + w_z sparse + w_ph r robust photometric + w_sm smoothness
 
@@ -10,13 +10,15 @@ r"""What a recording teaches: hidden points, and a photometric term that does no
 The paper's objective (losses.Objective) has no hidden points and believes every pixel.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from protodepth.backbones.base import Backbone
 from protodepth.geometry import reproject, sample
 from protodepth.losses import Objective, ObjectiveConfig, inside, reflected, ssim_distance, weighted_mean
+from protodepth.model import ProtoDepth
 from protodepth.types import Batch, Depth, Float, Image, LossTerms, Mask
 
 CLEARLY = 1e-4  # by how much warping must be better than standing still: beyond rounding
@@ -118,3 +120,13 @@ class HiddenObjective(Objective):
         if w.smooth > 0:
             terms["smooth"] = w.smooth * smoothness_of_log(depth, batch.image)
         return terms
+
+
+def resolved(config: ObjectiveConfig, network: Backbone) -> ObjectiveConfig:
+    """An objective's configuration with the network's own reduction where it names none."""
+    return replace(config, reduction=config.reduction or network.default_reduction)
+
+
+def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
+    """The paper's objective (Eq. 1) for a model: with its network's reduction and depth range and its pose network."""
+    return Objective(resolved(config, model.backbone), pose=model.pose, max_depth=model.backbone.depth_range[1])

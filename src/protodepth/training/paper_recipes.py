@@ -1,4 +1,4 @@
-"""The paper's experiments as recipes, built from ``published``: what is printed of them is what is run.
+"""The paper's experiments as recipes, built from the values in ``published``; shown as text and run as they are.
 
 ``protodepth recipe show paper-indoor`` prints every value with its source; ``docs/recipes.md`` is that table.
 """
@@ -14,9 +14,9 @@ from protodepth.data.augment import AugmentConfig
 from protodepth.losses import ObjectiveConfig
 from protodepth.prototypes import PrototypeConfig
 from protodepth.training import published
-from protodepth.training.fit import Schedule
 from protodepth.training.published import NETWORKS, SEQUENCES, Choices, Fact
 from protodepth.training.recipes import BaseRecipe, CheckpointChoice, SequenceRecipe, StageRecipe
+from protodepth.training.schedule import Schedule
 
 WORKERS = 4
 # A rehearsal still has two frames a batch, crops of 64 pixels and buffers of two frames.
@@ -274,14 +274,14 @@ HEADS: ValueRow = ("stage", "network", "setting", "value", "source")
 
 
 def as_text(text: str) -> str:
-    """What ``recipe show`` prints."""
+    """A recipe of the paper as a table of values and where each is from: what ``recipe show`` prints."""
     table = [HEADS, *rows(text)]
     widths = [max(len(row[i]) for row in table) for i in range(4)]
     return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), r[4]]) for r in table)
 
 
 def as_markdown(texts: Sequence[str]) -> str:
-    """docs/recipes.md."""
+    """Recipes of the paper as a document: docs/recipes.md."""
     lines = ["# The paper's recipes", ""]
     lines += [
         "Made by `protodepth recipe show all --markdown`; a test compares. Every value of the paper's experiments",

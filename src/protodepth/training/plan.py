@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 FEWEST_STEPS, MOST_STEPS = 30, 2000
 JUDGINGS = 12  # how often the error at hidden points is measured
@@ -87,10 +87,12 @@ def steps_for(seconds: float, costs: Costs, judgings: int = JUDGINGS) -> int:
 
 
 def total_seconds(steps: int, costs: Costs, judgings: int = JUDGINGS) -> float:
+    """How long adapting takes: its steps, its judgings, and what is done once."""
     return steps * costs.step + judgings * costs.judging + costs.rest
 
 
 def timed(call: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
     begun = time.monotonic()
     call()
     return time.monotonic() - begun

@@ -1,4 +1,4 @@
-"""What is published of how the paper's networks were trained, value by value, each with where it is from.
+"""Published values of the paper's trainings, a function for each, with where it is from; choices where sources differ.
 
 Three kinds of source: the paper (section), a published script (UnCLe's, or the networks' own repositories), our choice
 where neither says anything.  Where they differ, ``CHOICES`` names the ways; the first of each is the default.
@@ -64,7 +64,7 @@ Choices = Mapping[str, str]
 
 
 def complete(given: Choices) -> dict[str, str]:
-    """The choices with defaults for what is not named.
+    """Choices where paper and scripts differ, with defaults for what is not named.
 
     >>> complete({"crop": "scripts"})["batch"]
     'paper'
@@ -78,7 +78,7 @@ def complete(given: Choices) -> dict[str, str]:
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:
-    """``paper-indoor?crop=scripts&select=last`` -> the recipe's name and its choices.
+    """Choices in a text: ``paper-indoor?crop=scripts&select=last`` -> the recipe's name and its choices.
 
     >>> parse("paper-indoor?crop=scripts")
     ('paper-indoor', {'crop': 'scripts'})
@@ -105,12 +105,14 @@ def _own(network: str) -> tuple[str, str]:
 
 
 def batch_size(dataset: str, choices: Choices) -> Fact:
+    """The published batch size on a dataset."""
     if choices["batch"] == "methods":
         return Fact(4, f"{UNCLE}s of EWC, LwF, Replay, ANCL, CMP")
     return Fact(12 if dataset in INDOOR else 8, TIMING)
 
 
 def crop(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
+    """The published crop of a dataset's frames for a network."""
     if dataset in INDOOR and choices["crop"] == "scripts":
         wide = first and network == "fusionnet"
         return Fact((416, 576 if wide else 512), f"{UNCLE}s, indoors")
@@ -145,7 +147,7 @@ SCAFFNET_RATES = Fact(((1e-4, 4), (5e-5, 10)), "ScaffNet's repository, SceneNet 
 
 
 def rates(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
-    """Learning rates of a stage with the epoch at whose end each one's time is over."""
+    """The published learning rates of a stage with the epoch at whose end each one's time is over."""
     name, note = _own(network)
     if first:
         fact = BASE_RATES.get((dataset, name))
@@ -188,7 +190,7 @@ UPSTREAM_WEIGHTS: dict[tuple[str, str], dict[str, float]] = {
 
 
 def weights(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
-    """Weights of the objective by the names of ``losses.ObjectiveConfig``."""
+    """The published weights of the objective by the names of ``losses.ObjectiveConfig``."""
     name, note = _own(network)
     place = "void" if dataset in INDOOR else "kitti"
     if choices["weights"] == "upstream" or (first and dataset in OUTDOOR):
@@ -199,7 +201,7 @@ def weights(dataset: str, network: str, first: bool, choices: Choices) -> Fact:
 
 
 def objective(network: str, choices: Choices) -> dict[str, Fact]:
-    """The other choices of the objective."""
+    """What is published of the objective besides its weights."""
     name, note = _own(network)
     reduction = Fact(None, f"{note}{CODE}: each network's own")
     if choices["objective"] == "paper":
@@ -222,7 +224,7 @@ def objective(network: str, choices: Choices) -> dict[str, Fact]:
 
 
 def augmentation(dataset: str, network: str, first: bool, choices: Choices) -> dict[str, Fact]:
-    """Ranges by the names of ``data.augment.AugmentConfig``."""
+    """The published ranges of augmentation by the names of ``data.augment.AugmentConfig``."""
     name, note = _own(network)
     indoors = dataset in INDOOR and choices["augment"] == "finetune"
     source = f"{note}{UNCLE}, {'base' if first else 'finetune'} indoor"
@@ -249,7 +251,7 @@ def augmentation(dataset: str, network: str, first: bool, choices: Choices) -> d
 
 
 def depth_range(sequence: str) -> Fact:
-    """The range of the output head."""
+    """The published depth range of the output head."""
     ranges = {"paper-indoor": (0.1, 8.0), "paper-outdoor": (1.5, 100.0)}
     if sequence in ranges:
         return Fact(ranges[sequence], f"{UNCLE}s")
@@ -257,7 +259,7 @@ def depth_range(sequence: str) -> Fact:
 
 
 def set_sizes(sequence: str) -> Fact:
-    """(N image, N depth)."""
+    """The paper's prototype set sizes of a sequence: (N image, N depth)."""
     if sequence == "paper-indoor":
         return Fact((10, 5), SIZES)
     if sequence == "paper-outdoor":
@@ -266,7 +268,7 @@ def set_sizes(sequence: str) -> Fact:
 
 
 def method_values() -> dict[str, dict[str, Fact]]:
-    """Settings by method."""
+    """What is published of the settings of each method."""
     buffer = Fact(64, f"{UNCLE}s of Replay and CMP, replay_dataset_size")
     fisher = Fact("uncle", f"{CODE} of UnCLe; w_ewc = 1 is on its scale, docs/ambiguities.md B2")
     return {
@@ -288,7 +290,7 @@ def method_values() -> dict[str, dict[str, Fact]]:
 
 
 def selection(choices: Choices) -> Fact:
-    """(split, steps between two looks), or None for the last checkpoint."""
+    """How the published checkpoint was selected: (split, steps between two looks), or None for the last one."""
     if choices["select"] == "last":
         return Fact(None, "our choice: nothing is chosen")
     if choices["select"] == "test":

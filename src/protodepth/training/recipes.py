@@ -1,12 +1,12 @@
-"""Named settings of whole runs: functions that return frozen dataclasses.
-``protodepth train --recipe NAME`` runs one.
-"""
+"""Recipes: named settings of whole runs as frozen dataclasses; ``protodepth train --recipe NAME`` runs one."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from protodepth import config
 from protodepth.backbones.lite import Lite
 from protodepth.backbones.scaffnet import ScaffNet
 from protodepth.data.augment import AugmentConfig
@@ -14,7 +14,7 @@ from protodepth.errors import UnknownNameError
 from protodepth.losses import ObjectiveConfig
 from protodepth.prototypes import PrototypeConfig
 from protodepth.training.drawn import DrawnRecipe
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,13 +272,27 @@ SEQUENCES: dict[str, Callable[[], SequenceRecipe]] = {"outdoor": outdoor, "indoo
 DRAWN: dict[str, Callable[[], DrawnRecipe]] = {"any-sensor": DrawnRecipe}
 
 
-def get(name: str) -> BaseRecipe | SequenceRecipe | DrawnRecipe:
+Recipe = BaseRecipe | SequenceRecipe | DrawnRecipe
+
+
+def get(name: str) -> Recipe:
     """A recipe by name.
 
     >>> get("outdoor").start
     'worlds-tiny-outdoor'
     """
-    every: dict[str, Callable[[], BaseRecipe | SequenceRecipe | DrawnRecipe]] = {**BASES, **SEQUENCES, **DRAWN}
+    every: dict[str, Callable[[], Recipe]] = {**BASES, **SEQUENCES, **DRAWN}
     if name not in every:
         raise UnknownNameError("recipe", name, tuple(every))
     return every[name]()
+
+
+def read_recipe(name: str) -> Recipe:
+    """A recipe by name, or from the recipe.toml of an earlier run."""
+    if not name.endswith(".toml"):
+        return get(name)
+    if "domains" in config.read_values(Path(name)):
+        return config.read(SequenceRecipe, Path(name))
+    if "crops" in config.read_values(Path(name)):
+        return config.read(DrawnRecipe, Path(name))
+    return config.read(BaseRecipe, Path(name))

@@ -1,220 +1,35 @@
-"""Runs: train a base network or a method on a sequence, in a folder that can be resumed,
-and report it (``protodepth train``).
-"""
+"""What ``protodepth train`` does: a recipe is run in a folder that can be resumed, and reported."""
 
-import copy
 import dataclasses
-import inspect
 import json
 import os
-import shlex
 import sys
-import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from protodepth import config, distributed
-from protodepth._version import made_with
-from protodepth.backbones.base import Backbone, backbones
-from protodepth.backbones.posenet import PoseNet
-from protodepth.backbones.scaffnet import ScaffNet, supervised_loss
 from protodepth.data.arguments import open_domain
-from protodepth.data.augment import augment, crop, generator
-from protodepth.data.batches import collate
-from protodepth.data.frame import Domain
-from protodepth.errors import CheckpointError, ConfigError, DataError, ProcessLost, UnknownNameError
-from protodepth.losses import Objective, ObjectiveConfig
-from protodepth.methods.base import Method, build, methods
-from protodepth.methods.statistics import describe
+from protodepth.errors import CheckpointError, ConfigError, ProcessLost
+from protodepth.methods.base import methods
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter, StepCount
-from protodepth.prototypes import PrototypeConfig
-from protodepth.report.results import about_run, display_name, results_document
-from protodepth.report.run import terminal_table, write_run
-from protodepth.report.samples import Sample, add_predictions, collect
+from protodepth.report.results import about_run, command_line, results_document
+from protodepth.report.run import print_table, write_run
+from protodepth.report.samples import add_method, collect
 from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_json
 from protodepth.storage.folders import check_nothing_lost, resolve
-from protodepth.storage.history import History
 from protodepth.storage.locks import writing
-from protodepth.training import recipes
+from protodepth.training.bases import new_network, train_base
 from protodepth.training.drawn import MAY_CHANGE, DrawnRecipe, check_drawn, train_drawn
-from protodepth.training.fit import FitRecord, JsonLines, Log, Schedule, check_processes, silent
-from protodepth.training.recipes import BaseRecipe, SequenceRecipe
-from protodepth.training.sequence import SequenceResult, run_sequence
-from protodepth.training.stages import StageFit, fit_selected, resolved, total_steps
-
-Report = Callable[[str], None]
-
-
-def build_objective(model: ProtoDepth, config: ObjectiveConfig) -> Objective:
-    return Objective(resolved(config, model.backbone), pose=model.pose, max_depth=model.backbone.depth_range[1])
-
-
-def new_network(recipe: BaseRecipe) -> Backbone:
-    """The recipe's network, untrained; options that it does not have, or cannot have, are refused."""
-    kind = backbones.get(recipe.backbone)
-    known = tuple(inspect.signature(kind).parameters)
-    for name in recipe.backbone_options:
-        if name not in known:
-            raise UnknownNameError(f"option of {recipe.backbone}", name, known)
-    try:
-        return kind.from_preset(recipe.preset, **recipe.backbone_options)
-    except TypeError as error:
-        raise ConfigError(f"{recipe.backbone} cannot be built with {recipe.backbone_options}: {error}") from None
-
-
-def train_base(
-    recipe: BaseRecipe,
-    *,
-    folder: Path | None = None,
-    log: Log = silent,
-    report: Report = lambda t: None,
-    prepare: Callable[[Backbone], None] = lambda network: None,
-    device: torch.device | str = "cpu",
-) -> ProtoDepth:
-    """Train a network on its first domain, unsupervised, and describe that domain.
-
-    ``prepare`` is called with the new network: for a part that is trained apart (FusionNet's ScaffNet).
-    """
-    torch.manual_seed(recipe.seed)
-    network = new_network(recipe)
-    prepare(network.to(device))
-    pose = PoseNet(**network.default_pose) if recipe.pose and network.default_pose else None
-    model = ProtoDepth(network, recipe.prototypes, pose=pose).to(device)
-    domain = open_domain(recipe.data)
-    domain = domain if recipe.scale is None else _rehearsal(domain)
-    steps = recipe.schedule.counted(len(domain.train)).steps
-    report(f"training {recipe.backbone} on {domain.name}: {len(domain.train)} frames, {steps} steps")
-    if recipe.supervised:
-        progress = train_scaffnet(network, domain, recipe.schedule, seed=recipe.seed, log=log)
-    else:
-        method = build("finetune", model, build_objective(model, recipe.objective))
-        progress = fit_selected(
-            method, domain, recipe.schedule, recipe.select, seed=recipe.seed, log=log, folder=folder
-        )
-    describe(model, domain.name, domain.train, domain.val)
-    recipe = dataclasses.replace(recipe, objective=resolved(recipe.objective, network))
-    model.history[domain.name] = History(
-        recipe=config.to_dict(recipe),
-        data=domain.identity,
-        seconds=round(progress.seconds, 1),
-        bad_frames=progress.bad_frames,
-        versions=made_with(),
-    )
-    model.backbone.eval().requires_grad_(False)  # training had unfrozen it
-    return model
-
-
-def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, seed: int, log: Log = silent) -> FitRecord:
-    """ScaffNet, the one network that learns from ground truth: dense from sparse depth on a synthetic world outside
-    every sequence, as the published one does on SceneNet or Virtual KITTI.  It sees no image.
-    """
-    if not isinstance(network, ScaffNet):
-        raise ConfigError(f"only scaffnet learns from ground truth, got {network.name}: leave supervised=false")
-    started, schedule = time.monotonic(), schedule.counted(len(domain.train))
-    for parameter in network.parameters():
-        parameter.requires_grad = True
-    network.train()
-    optimiser = torch.optim.Adam(network.parameters(), lr=schedule.rate)
-    for step in range(schedule.steps):
-        chosen = np.random.default_rng((seed, step)).integers(len(domain.train), size=schedule.batch_size)
-        batch = collate([domain.train[int(i)] for i in chosen], ground_truth=True)
-        batch = batch.to(next(network.parameters()).device)
-        if batch.ground_truth is None:
-            raise DataError(f"ScaffNet needs ground truth: {domain.name} has none for its training frames")
-        batch = crop(batch, schedule.augment, generator(seed, step), at_most=True)
-        view = augment(batch.without_ground_truth(), schedule.augment, generator(seed, step)).batch
-        optimiser.zero_grad()
-        loss = supervised_loss(network(view), batch.ground_truth)  # type: ignore[arg-type]
-        loss.backward()  # type: ignore[no-untyped-call]
-        for group in optimiser.param_groups:
-            group["lr"] = schedule.rate * schedule.factor(step)
-        optimiser.step()
-        log(step + 1, {"domain": domain.name, "supervised": float(loss.detach())})
-    network.eval().requires_grad_(False)
-    return FitRecord(steps=schedule.steps, seconds=time.monotonic() - started)
-
-
-def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method:
-    """A method with its settings of the recipe, on its own copy of the start model."""
-    cls = methods.get(name)
-    start = copy.deepcopy(model)
-    values: Any = recipe.prototypes if cls.Config is PrototypeConfig else None
-    options = dict(recipe.settings.get(name, {}))
-    kind = cls.Config
-    if options and kind is None:
-        raise ConfigError(f"method {name!r} has no settings, got {sorted(options)}")
-    if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
-        options.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread over seeds
-    if values is None and kind is not None:
-        values = config.from_dict(kind, options, f"settings of {name}")
-    elif options:
-        values = dataclasses.replace(recipe.prototypes, **options)
-    method = build(name, start, build_objective(start, recipe.objective), values)
-    method.seed = recipe.seed
-    return method
-
-
-def learn_sequence(
-    name: str,
-    recipe: SequenceRecipe,
-    model: ProtoDepth,
-    domains: list[Domain],
-    *,
-    folder: Path | None = None,
-    log: Log = silent,
-    report: Report = lambda t: None,
-    split: str = "test",
-) -> tuple[SequenceResult, Method]:
-    """One method on the recipe's sequence: its result, and the method for pictures and saving."""
-    method = build_method(name, model, recipe)
-    fit_domain = StageFit(recipe=recipe, name=name, log=log, folder=folder)
-    result = run_sequence(
-        method, domains, fit_domain, curve_every=recipe.curve_every, split=split, report=report, folder=folder
-    )
-    return result, method
-
-
-def open_domains(recipe: SequenceRecipe) -> list[Domain]:
-    domains = [open_domain(argument) for argument in recipe.domains]
-    if recipe.scale is not None:
-        domains = [_rehearsal(domain) for domain in domains]
-    check_names(recipe.domains, [domain.name for domain in domains])
-    return domains
-
-
-def _rehearsal(domain: Domain) -> Domain:
-    """Judged without the crop: the frames of a rehearsal may be smaller than it."""
-    return dataclasses.replace(domain, rules=dataclasses.replace(domain.rules, crop=None))
-
-
-def check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
-    """A model knows its domains by their names."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(
-            f"two domains are called {twice[0]!r}: {', '.join(arguments)}; a sequence needs different ones"
-        )
-
-
-Recipe = BaseRecipe | SequenceRecipe | DrawnRecipe
-
-
-def read_recipe(name: str) -> Recipe:
-    """A recipe by name, or from the recipe.toml of an earlier run."""
-    if not name.endswith(".toml"):
-        return recipes.get(name)
-    if "domains" in config.read_values(Path(name)):
-        return config.read(SequenceRecipe, Path(name))
-    if "crops" in config.read_values(Path(name)):
-        return config.read(DrawnRecipe, Path(name))
-    return config.read(BaseRecipe, Path(name))
+from protodepth.training.fit import check_processes
+from protodepth.training.log import JsonLines
+from protodepth.training.recipes import BaseRecipe, Recipe, SequenceRecipe, read_recipe
+from protodepth.training.sequence import build_method, learn_sequence, open_domains
+from protodepth.training.stages import total_steps
 
 
 def train(
@@ -318,26 +133,6 @@ def _claim_run(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
         config.write(recipe, out / "recipe.toml")
 
 
-def command_line() -> str:
-    """The command as typed, without the path of the program."""
-    return shlex.join(["protodepth", *sys.argv[1:]])
-
-
-def print_table(document: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no width: all twelve numbers
-        console = Console(width=140)
-    console.print(terminal_table(document, width=console.width))
-
-
-def picture(samples: list[Sample], method: Method) -> list[Sample]:
-    """The samples with the method's predictions under its displayed names."""
-    agnostic = display_name(method.name, "agnostic") if method.chooses else None
-    return add_predictions(samples, method.predict, display_name(method.name), agnostic)
-
-
 def _run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
     reporter = Reporter(quiet=not distributed.leads())
     if (out / "model" / "config.json").exists():
@@ -361,7 +156,6 @@ def _run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
 
 def _run_drawn(recipe: DrawnRecipe, out: Path) -> None:
     """The base for any sensor: a model without domains."""
-    from protodepth.model import ProtoDepth
 
     network = train_drawn(recipe, out / "state", report=Reporter().line)
     curve = [json.loads(line) for line in (out / "state" / "curve.jsonl").read_text().splitlines()]
@@ -377,7 +171,6 @@ def _run_drawn(recipe: DrawnRecipe, out: Path) -> None:
 
 def _run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.device) -> None:
     """One method on the sequence: results, report and the final model."""
-    from protodepth.model import ProtoDepth
 
     reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(_log_file(out))
     model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
@@ -398,7 +191,7 @@ def _run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.devi
     if not distributed.leads():
         return
     document = results_document([result], seconds=sum(result.seconds), about=about_run(command_line(), recipe.seed))
-    samples = picture(collect(domains), method)
+    samples = add_method(collect(domains), method)
     write_run(out, document, samples)
     method.model.save_pretrained(
         out / "model", notes={"recipe": config.to_dict(recipe), "method": name, "command": command_line()}

@@ -1,5 +1,7 @@
-"""Learning domains one after the other: the score matrices a_j^k of a sequence in both settings from one run."""
+"""Methods on a sequence of domains, one after the other: score matrices a_j^k in both settings from one run."""
 
+import copy
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,16 +11,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from protodepth import distributed
+from protodepth import config, distributed
+from protodepth.data.arguments import open_domain
 from protodepth.data.batches import collate
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError
-from protodepth.methods.base import Method
+from protodepth.methods.base import Method, build, methods
 from protodepth.metrics import Scores
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import PrototypeConfig
 from protodepth.storage import files
-from protodepth.training.evaluate import Evaluation, evaluate
+from protodepth.training.evaluate import Evaluation, evaluate, without_crop
 from protodepth.training.fit import FitRecord
+from protodepth.training.log import Log, silent
+from protodepth.training.objective import build_objective
+from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.stages import StageFit
 
 
 @dataclass(slots=True)
@@ -223,3 +232,61 @@ def curve_points(judge: Judge, stage: int, step: int, seen: Sequence[Domain]) ->
         for d in seen
         for setting, judged in zip(("incremental", "agnostic"), judge.settings(d, "val"), strict=True)
     ]
+
+
+def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method:
+    """A method with its settings of the recipe, on its own copy of the start model."""
+    cls = methods.get(name)
+    start = copy.deepcopy(model)
+    values: Any = recipe.prototypes if cls.Config is PrototypeConfig else None
+    options = dict(recipe.settings.get(name, {}))
+    kind = cls.Config
+    if options and kind is None:
+        raise ConfigError(f"method {name!r} has no settings, got {sorted(options)}")
+    if kind is not None and "seed" in {f.name for f in dataclasses.fields(kind)}:
+        options.setdefault("seed", recipe.seed)  # which frames a buffer keeps is part of the spread over seeds
+    if values is None and kind is not None:
+        values = config.from_dict(kind, options, f"settings of {name}")
+    elif options:
+        values = dataclasses.replace(recipe.prototypes, **options)
+    method = build(name, start, build_objective(start, recipe.objective), values)
+    method.seed = recipe.seed
+    return method
+
+
+def learn_sequence(
+    name: str,
+    recipe: SequenceRecipe,
+    model: ProtoDepth,
+    domains: list[Domain],
+    *,
+    folder: Path | None = None,
+    log: Log = silent,
+    report: Callable[[str], None] = lambda text: None,
+    split: str = "test",
+) -> tuple[SequenceResult, Method]:
+    """One method on the recipe's sequence: its result, and the method for pictures and saving."""
+    method = build_method(name, model, recipe)
+    fit_domain = StageFit(recipe=recipe, name=name, log=log, folder=folder)
+    result = run_sequence(
+        method, domains, fit_domain, curve_every=recipe.curve_every, split=split, report=report, folder=folder
+    )
+    return result, method
+
+
+def open_domains(recipe: SequenceRecipe) -> list[Domain]:
+    """The domains of a sequence's recipe, opened; two of one name are refused."""
+    domains = [open_domain(argument) for argument in recipe.domains]
+    if recipe.scale is not None:
+        domains = [without_crop(domain) for domain in domains]
+    check_names(recipe.domains, [domain.name for domain in domains])
+    return domains
+
+
+def check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
+    """A sequence needs different domains: a model knows them by their names."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(
+            f"two domains are called {twice[0]!r}: {', '.join(arguments)}; a sequence needs different ones"
+        )

@@ -1,6 +1,5 @@
-"""The stages of a sequence: each domain by its own schedule and objective, and the checkpoint that is kept of it."""
+"""One stage of a sequence: each domain by its own schedule and objective, and the checkpoint that is kept of it."""
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +7,17 @@ from pathlib import Path
 from torch import Tensor
 
 from protodepth import distributed
-from protodepth.backbones.base import Backbone
 from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError
-from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method
 from protodepth.metrics import METRICS
 from protodepth.storage import files
 from protodepth.training.evaluate import evaluate
-from protodepth.training.fit import FitRecord, Log, Schedule, fit, silent
+from protodepth.training.fit import FitRecord, fit
+from protodepth.training.log import Log, silent
+from protodepth.training.objective import resolved
 from protodepth.training.recipes import CheckpointChoice, SequenceRecipe
-
-
-def resolved(config: ObjectiveConfig, network: Backbone) -> ObjectiveConfig:
-    """With the network's own reduction where the recipe names none."""
-    return dataclasses.replace(config, reduction=config.reduction or network.default_reduction)
+from protodepth.training.schedule import Schedule
 
 
 def better(errors: dict[str, float], best: dict[str, float] | None) -> bool:
@@ -95,7 +90,7 @@ def fit_selected(
     folder: Path | None = None,
     each_step: Callable[[int], None] | None = None,
 ) -> FitRecord:
-    """``fit``, and then the method as it was at its best look; without a selection as it is at the end."""
+    """One stage: ``fit``, then the checkpoint at its best look is kept; without a selection the last."""
     if select is None or not method.trains:
         return fit(method, domain, schedule, seed=seed, log=log, folder=folder, each_step=each_step)
     steps = method.budget(schedule.counted(len(domain.train)).steps)

@@ -21,7 +21,7 @@ logger = logging.getLogger("protodepth")
 
 @runtime_checkable
 class Keeper(Protocol):
-    """Something that watches a training and has a state of its own."""
+    """Something that watches a training and whose own state is kept with it, to go on after a stop."""
 
     @property
     def done(self) -> bool: ...

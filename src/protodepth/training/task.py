@@ -23,12 +23,11 @@ from protodepth.methods.base import Method, build
 from protodepth.methods.protodepth import ProtoDepthMethod
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
-from protodepth.training.fit import Schedule
-from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
+from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig, build_objective
 from protodepth.training.plan import JUDGINGS
 from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
 from protodepth.training.registration import Place, Registered, find_place, move_frame
-from protodepth.training.runs import build_objective
+from protodepth.training.schedule import Schedule
 from protodepth.training.watch import Case, Parts, divide, first, judging, make_cases
 from protodepth.types import Batch
 
@@ -80,7 +79,7 @@ class AdaptConfig:
 def split_options(
     config: AdaptConfig, data: str | Path | Domain, options: Mapping[str, Any]
 ) -> tuple[AdaptConfig, dict[str, Any]]:
-    """Fields of the configuration that were given by name, and what is left: settings of the data."""
+    """Options of ``adapt``: fields of its configuration that were given by name, and the rest, settings of the data."""
     fields = {f.name for f in dataclasses.fields(AdaptConfig)}
     recorded = not isinstance(data, Domain) and parse_argument(str(data))[0] == "recording"
     known = fields | set(inspect.signature(load_recording).parameters) - {"path", "depth_range"}

@@ -10,7 +10,7 @@ from typing import Any
 from protodepth import config
 from protodepth.errors import CheckpointError, ConfigError
 from protodepth.storage import files
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one
 
 
 def judging(withhold: float) -> HideConfig:
-    """Half of the share as single points, and four blocks."""
+    """How the points that judge are hidden: half of the share as single points, and four blocks."""
     return HideConfig(points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0)
 
 
@@ -136,7 +136,7 @@ def divide(domain: Domain, config: HideConfig) -> Parts:
 
 
 def first(data: FrameDataset) -> Frame:
-    """The first frame that can be read."""
+    """Of the frames kept back to judge, the first that can be read."""
     return next(readable(data, Faults(len(data))))
 
 
@@ -208,7 +208,7 @@ def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndar
 
 
 def compare(predict: PredictBatch, data: FrameDataset, *, withhold: float = 0.2, cases: int = 12) -> dict[str, float]:
-    """Errors in mm at hidden points of the last frames (30 %): of the network and of each way to interpolate."""
+    """What hidden points of the last frames (30 %) judge: errors in mm of the network and of each interpolation."""
     last = Subset(data, tuple(range(len(data) - max(1, round(0.3 * len(data))), len(data))))
     made = make_cases(last, judging(withhold), count=cases)
     return {"network": float(_prediction_errors(predict, made).mean()), **interpolation_errors(made)}

@@ -22,7 +22,7 @@ from protodepth.data.recording.open import load_recording
 from protodepth.errors import DataError
 from protodepth.training.adapt import AdaptConfig, adapt
 from protodepth.training.evaluate import evaluate
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 from protodepth.types import BatchPrediction
 
 

@@ -9,7 +9,8 @@ from helpers.methods_toy import SquaredError, no_fit, toy_domain, toy_model
 from protodepth.data.batches import training_batches
 from protodepth.errors import ConfigError
 from protodepth.methods.joint import Joint, JointConfig
-from protodepth.training.fit import Schedule, fit
+from protodepth.training.fit import fit
+from protodepth.training.schedule import Schedule
 
 DOMAINS = [
     toy_domain(name, [(0.1 * i, depth) for i in range(n)])

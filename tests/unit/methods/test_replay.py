@@ -11,7 +11,8 @@ from protodepth.data.batches import collate, training_batches
 from protodepth.errors import ConfigError
 from protodepth.methods.replay import Replay, ReplayConfig, pack, unpack
 from protodepth.storage import files
-from protodepth.training.fit import Learner, Schedule, train_step
+from protodepth.training.fit import Learner, train_step
+from protodepth.training.schedule import Schedule
 from protodepth.types import View
 
 

@@ -21,8 +21,8 @@ from protodepth.errors import ConfigError, DataError, DomainError, TrainingDiver
 from protodepth.model import ProtoDepth
 from protodepth.training import adapt as adaptation
 from protodepth.training.adapt import Adaptation, AdaptConfig, adapt, estimate, spread_of_gain
-from protodepth.training.fit import Schedule
 from protodepth.training.plan import Costs
+from protodepth.training.schedule import Schedule
 from protodepth.training.watch import Watch
 from protodepth.types import Batch
 

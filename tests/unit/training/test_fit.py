@@ -4,7 +4,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from conftest import tiny_model
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain, Frame, Subset
-from protodepth.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
+from protodepth.errors import CheckpointError, DataError, TrainingDiverged
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
-from protodepth.training.fit import JsonLines, Learner, Schedule, build_optimiser, fit, train_step
+from protodepth.training.fit import Learner, build_optimiser, fit, train_step
+from protodepth.training.schedule import Schedule
 from protodepth.types import Batch, LossTerms, View
 
 AUGMENT = AugmentConfig(brightness=(0.8, 1.2), flip_horizontal=True, remove_points=(0.0, 0.5), resize=(0.8, 1.0))
@@ -262,23 +263,6 @@ def test_the_loss_sees_clean_images_and_the_network_augmented_ones(room: Domain)
 # --- optimiser --------------------------------------------------------------------------------------------------------
 
 
-def test_the_schedules_are_what_their_names_say() -> None:
-    cosine = Schedule(steps=100)
-    assert cosine.factor(0) == 1.0
-    assert cosine.factor(50) == pytest.approx(0.5)
-    assert cosine.factor(25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
-    assert cosine.factor(100) == pytest.approx(0.0)
-    steps = Schedule(steps=100, decay="steps", milestones=((0.5, 0.5), (0.8, 0.1)))
-    assert [steps.factor(n) for n in (0, 49, 50, 79, 80, 99)] == [1, 1, 0.5, 0.5, 0.1, 0.1]
-    assert Schedule(decay="constant").factor(499) == 1.0
-
-
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": 0}, {"rate": 0.0}])
-def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="positive"):
-        Schedule(**wrong)
-
-
 def test_rates_follow_the_schedule_for_network_and_pose(room: Domain) -> None:
     method = make("finetune", room)
     schedule = replace(SCHEDULE, rate=1e-2, pose_rate=1e-4)
@@ -357,16 +341,6 @@ def test_worker_processes_give_the_same_batches(room: Domain) -> None:
 def test_a_domain_without_frames_is_refused(room: Domain) -> None:
     with pytest.raises(DataError, match="no training frames"):
         fit(make("protodepth", room), replace(room, train=Subset(room.train, ())), SCHEDULE, seed=0)
-
-
-def test_the_log_is_one_json_line_a_record(tmp_path: Path) -> None:
-    log = JsonLines(tmp_path / "a" / "log.jsonl", method="x")
-    log(1, {"total": 0.5})
-    log(2, {"total": 0.25})
-    lines: Iterator[dict[str, Any]] = (
-        json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()
-    )
-    assert list(lines) == [{"method": "x", "step": 1, "total": 0.5}, {"method": "x", "step": 2, "total": 0.25}]
 
 
 def test_records_carry_every_term_and_their_sum(room: Domain) -> None:

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth.losses import ssim_distance
+from protodepth.backbones.base import backbones
+from protodepth.losses import REDUCTIONS, ObjectiveConfig, ssim_distance
+from protodepth.model import ProtoDepth
 from protodepth.training.objective import (
     HiddenObjective,
     HiddenObjectiveConfig,
+    build_objective,
     difference,
     point_error,
     robust_photometric,
@@ -187,3 +190,11 @@ def test_a_slope_is_smooth_and_a_step_is_smooth_where_the_image_has_one():
     assert float(smoothness_of_log(step, edge)) < 0.01 * float(smoothness_of_log(step, grey))
     on = HiddenObjective(HiddenObjectiveConfig(smooth=2.0), trust=0.0)(batch(), step)
     assert float(on["smooth"]) == pytest.approx(2 * float(smoothness_of_log(step, batch().image)))
+
+
+@pytest.mark.parametrize("name", ["lite", "kbnet", "voiced", "fusionnet"])
+def test_an_objective_that_names_no_reduction_takes_its_networks_own(name: str) -> None:
+    model = ProtoDepth(backbones.get(name).from_preset("indoor" if name == "lite" else "small"))
+    own = {"lite": "relative", "kbnet": "kbnet", "voiced": "voiced", "fusionnet": "voiced"}[name]
+    assert build_objective(model, ObjectiveConfig()).reduction is REDUCTIONS[own]
+    assert build_objective(model, ObjectiveConfig(reduction="paper")).reduction is REDUCTIONS["paper"]

@@ -3,8 +3,8 @@
 import pytest
 
 from protodepth.data.augment import AugmentConfig
-from protodepth.training.fit import Schedule
 from protodepth.training.plan import CROP, Costs, Plan, choose_crop, step_seconds, steps_for, total_seconds
+from protodepth.training.schedule import Schedule
 
 
 @pytest.mark.parametrize(

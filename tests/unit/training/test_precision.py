@@ -16,7 +16,8 @@ from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.model import ProtoDepth
-from protodepth.training.fit import Learner, Schedule, fit, gradients, train_step
+from protodepth.training.fit import Learner, fit, gradients, train_step
+from protodepth.training.schedule import Schedule
 
 SCHEDULE = Schedule(steps=3, rate=1e-3)
 NETWORKS = ("kbnet", "voiced", "fusionnet", "uformer")

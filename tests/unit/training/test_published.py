@@ -9,9 +9,9 @@ from protodepth import config
 from protodepth.cli.main import run
 from protodepth.errors import UnknownNameError
 from protodepth.training import published
-from protodepth.training.fit import Schedule
 from protodepth.training.paper_recipes import PaperRecipe, as_markdown, rehearsed, rows, stepped
 from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.schedule import Schedule
 
 
 def recipe_of(text: str, network: str = "kbnet") -> SequenceRecipe:

@@ -1,6 +1,7 @@
 """run_sequence: both matrices from one run, by a method whose answers are known."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,19 @@ import torch
 
 from conftest import tiny_model
 from helpers.toy_frames import RULES, constant, frame
+from protodepth.backbones.base import backbones
+from protodepth.data.arguments import open_domain
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.statistics import describe
+from protodepth.model import ProtoDepth
 from protodepth.storage import files
-from protodepth.training import sequence
-from protodepth.training.fit import FitRecord, Schedule, fit
-from protodepth.training.sequence import SequenceResult, run_sequence
+from protodepth.training import recipes, sequence
+from protodepth.training.fit import FitRecord, fit
+from protodepth.training.schedule import Schedule
+from protodepth.training.sequence import SequenceResult, build_method, run_sequence
 from protodepth.types import Batch, BatchPrediction
 
 
@@ -231,3 +236,33 @@ def test_a_restored_model_has_its_domains_in_the_order_they_were_learned(tmp_pat
     sha256 = files.write_tensors(tmp_path / "state", first.state())
     second.load_state(files.read_tensors(tmp_path / "state", sha256))
     assert list(second.model.domains) == names
+
+
+# --- a method as the recipe of a sequence says ------------------------------------------------------------------------
+
+TINY = "worlds:warehouse?size=32x48&train=8&val=2&test=2"
+
+
+@pytest.fixture(scope="module")
+def start() -> ProtoDepth:
+    torch.manual_seed(0)
+    return ProtoDepth(backbones.get("lite").from_preset("indoor"))
+
+
+def first_prototypes(start: ProtoDepth, seed: int) -> torch.Tensor:
+    method = build_method("protodepth", start, replace(recipes.indoor(), seed=seed))
+    domain = open_domain(TINY)
+    method.begin_domain(domain, lambda m, d: None)
+    return dict(method.model.domain(domain.name).named_parameters())["sets.latent.P"].detach()
+
+
+def test_prototypes_start_from_the_seed_of_the_run(start: ProtoDepth) -> None:
+    assert torch.equal(first_prototypes(start, 1), first_prototypes(start, 1))
+    assert not torch.equal(first_prototypes(start, 1), first_prototypes(start, 2))
+
+
+@pytest.mark.parametrize("name", ["replay", "cmp", "ewc"])
+def test_settings_take_the_seed_of_the_run_unless_one_is_given(start: ProtoDepth, name: str) -> None:
+    recipe = replace(recipes.indoor(), seed=3, settings={})
+    assert build_method(name, start, recipe).config.seed == 3
+    assert build_method(name, start, replace(recipe, settings={name: {"seed": 7}})).config.seed == 7

@@ -11,9 +11,9 @@ from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method
 from protodepth.model import ProtoDepth
 from protodepth.training import stages
-from protodepth.training.fit import Schedule
 from protodepth.training.recipes import CheckpointChoice, SequenceRecipe, StageRecipe
-from protodepth.training.runs import build_method
+from protodepth.training.schedule import Schedule
+from protodepth.training.sequence import build_method
 from protodepth.training.stages import StageFit, fit_selected
 
 DATA = "worlds:warehouse?train=3&val=2&test=2&size=32x48"

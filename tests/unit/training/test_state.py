@@ -14,7 +14,9 @@ from protodepth.errors import CheckpointError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.storage import files
-from protodepth.training.fit import JsonLines, Schedule, build_optimiser, fit
+from protodepth.training.fit import build_optimiser, fit
+from protodepth.training.log import JsonLines
+from protodepth.training.schedule import Schedule
 from protodepth.training.state import TrainingState
 
 SCHEDULE = Schedule(steps=3, save_every=1, rate=1e-2)

@@ -13,7 +13,7 @@ from helpers.data_scene import thin, walk
 from protodepth.data.files import images
 from protodepth.model import ProtoDepth
 from protodepth.training.adapt import Adaptation, AdaptConfig, carry_out, make_plan
-from protodepth.training.fit import Schedule
+from protodepth.training.schedule import Schedule
 from protodepth.training.task import prepare
 from protodepth.training.unfinished import Unfinished
 

@@ -1,4 +1,4 @@
-"""Intrinsics and poses in files: the notations people have, one matrix out.
+"""Intrinsics and poses in files: the notations people have, one matrix out, and small arithmetic of poses in NumPy.
 
 Intrinsics become a 3x3 matrix in pixels with pixel centres at integers; poses become 4x4 camera-to-world matrices
 with x right, y down, z forward (OpenCV), metres; a lost pose is NaN.
@@ -166,14 +166,14 @@ def quaternion_matrix(q: Sequence[float] | np.ndarray) -> Float[np.ndarray, "3 3
 
 
 def rigid(rotation: np.ndarray, translation: Sequence[float] | np.ndarray) -> Float[np.ndarray, "4 4"]:
-    """4x4 of a rotation matrix and a translation."""
+    """4x4 of a pose that a file gives as a rotation matrix and a translation."""
     pose = np.eye(4)
     pose[:3, :3], pose[:3, 3] = rotation, translation
     return pose
 
 
 def inverse(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
-    """Inverse of a rigid motion: (R^T, -R^T t)."""
+    """Inverse of a pose, a rigid motion: (R^T, -R^T t)."""
     R = pose[:3, :3].T
     return rigid(R, -R @ pose[:3, 3])
 

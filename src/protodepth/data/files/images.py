@@ -1,4 +1,4 @@
-"""Pictures and depth maps in files.  Depth leaves this module in metres, 0 where there is no measurement.
+"""Pictures and depth maps in files, their names, sizes and units. Depth leaves this file in metres, 0 where unknown.
 
 A 16-bit PNG carries no unit.  ``UNITS`` names the ones in use; ``guess_unit`` decides between the two common ones
 (KITTI's value/256 and millimetres) only where the values leave no doubt, and says so.
@@ -226,12 +226,12 @@ class DepthSummary:
 
 
 def summarise(paths: Sequence[Path]) -> DepthSummary:
-    """Percentiles over the given depth files."""
+    """What depth files hold, before their unit is known: percentiles of the stored numbers."""
     return summarise_maps([raw_depth(path) for path in paths], _first(paths))
 
 
 def summarise_maps(maps: Sequence[np.ndarray], where: str) -> DepthSummary:
-    """The same of stored numbers that were read already."""
+    """What depth maps that were read already hold, before their unit is known: percentiles of the stored numbers."""
     values = np.concatenate([m[np.isfinite(m) & (m > 0)].astype(np.float64) for m in maps]) if maps else np.empty(0)
     if values.size == 0:
         raise DataError(f"none of the {len(maps)} depth maps looked at has a value above 0 ({where})")
@@ -282,7 +282,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key in which frame 10 comes after frame 9.
+    """Sort key of file names in which frame 10 comes after frame 9.
 
     >>> sorted(["f10", "f9", "f1"], key=natural_key)
     ['f1', 'f9', 'f10']
@@ -291,7 +291,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
-    """id (file name without suffix) -> path, in natural order; two files with one id are an error."""
+    """The pictures or depth maps of a folder: id (file name without suffix) -> path, in natural order, each id once."""
     paths: dict[str, Path] = {}
     for path in folder.iterdir():
         if path.suffix.lower() not in suffixes or path.name.startswith("."):

@@ -60,6 +60,7 @@ def number(word: str) -> float:
 
 
 def parse_json(text: str | bytes, where: object) -> Any:
+    """JSON from a stranger's text; what is damaged is an error that names the place."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -21,6 +21,7 @@ from protodepth.storage.files import write_bytes
 
 
 def check_recording(folder: Path, progress: Progress | None, options: dict[str, Any]) -> CheckReport:
+    """Every fault of a recording's folder: of its files one by one, and of several frames together."""
     try:
         settings = read_settings(folder, **options)
         layout = find_layout(folder, settings, with_poses=False)

@@ -1,4 +1,4 @@
-"""What a recording's folder holds: which files belong to which frame, and which frames are bad."""
+"""What a recording's folder holds: which files belong to which frame, which frames are bad, the unit of its depth."""
 
 import logging
 from collections import Counter
@@ -163,7 +163,7 @@ def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
 
 
 def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pair]:
-    """A few pairs of frames with both poses: image, neighbour, stored depth numbers, two poses, K."""
+    """From a recording's files: a few pairs of frames with both poses (image, neighbour, stored depth, poses, K)."""
     poses = layout.poses
     if poses is None:
         return []
@@ -183,7 +183,7 @@ def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pai
 def find_unit(
     layout: Layout, summary: image_files.DepthSummary, depth_range: tuple[float, float] | None = None
 ) -> tuple[str, str]:
-    """(unit, how it is known) when nothing was declared: by warping with the poses, else by the values."""
+    """(unit of a recording's depth files, how it is known) if none was declared: by warping, else by the values."""
     if layout.poses is not None and not summary.floating:
         stride = max(1, min(5, len(layout.ids) // 4))
         best = motion.best_unit(motion_pairs(layout, stride), {u: image_files.UNITS[u] for u in ("kitti", "mm")})

@@ -51,7 +51,7 @@ def _exposed(picture: Array, rng: Rng) -> Array:
 
 
 def draw(index: int, size: tuple[int, int] = (240, 320), seed: int = 0) -> tuple[Array, Array]:
-    """Scene ``index``: the picture, evenly exposed, and its exact depth with 0 where nothing is within reach."""
+    """Scene ``index`` of ``worlds:any``: the picture, evenly exposed, and exact depth, 0 where nothing is in reach."""
     rng = np.random.default_rng(np.random.SeedSequence((SEED, seed, index)))
     scene, seen_by, depth = _view(rng, size)
     return _exposed(photograph(scene, seen_by, size), rng), depth
@@ -111,7 +111,7 @@ class AnyDataset:
 
 
 def domain(counts: dict[str, int], size: tuple[int, int], seed: int) -> Domain:
-    """Frames of anywhere as a domain, to look at and to try networks on; the base's own scenes are others."""
+    """``worlds:any`` as a domain, to look at and to try networks on; the base's own scenes are others."""
     parts = {split: AnyDataset(split, count, size, seed) for split, count in counts.items()}
     identity = {"source": "worlds", "world": NAME, "size": list(size), "seed": seed, **counts}
     return Domain(name=NAME, rules=EvalRules(min_depth=0.001, max_depth=10_000.0), identity=identity, **parts)
@@ -333,7 +333,7 @@ def _sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
 
 
 def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tuple[Array, Array, Array]:
-    """(image 3xhxw, sparse hxw, exact depth hxw) of a random crop: what the base learns from."""
+    """Of ``worlds:any``, a random crop for the base to learn from: (image 3xhxw, sparse hxw, exact depth hxw)."""
     h, w = crop
     while True:
         zoom = rng.uniform(1.0, min(picture.shape[0] / h, picture.shape[1] / w)) if rng.random() < 0.5 else 1.0

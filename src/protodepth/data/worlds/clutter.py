@@ -167,7 +167,7 @@ KINDS = (
 
 
 def clutter(rng: Rng) -> tuple[Scene, Vector, float, float]:
-    """(a scene of one of the kinds, the eye, pitch in degrees, how far a sensor sees there)."""
+    """A scene of no place in particular, the eye, pitch in degrees, and how far a sensor sees there."""
     kind = KINDS[rng.choice(len(KINDS), p=[k.share for k in KINDS])]
     eye = (0.0, -float(rng.uniform(*kind.height)), 0.0)
     return kind.layout(rng, eye), eye, float(rng.uniform(*kind.pitch)), float(rng.uniform(*kind.reach))

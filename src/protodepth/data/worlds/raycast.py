@@ -1,4 +1,4 @@
-"""A small ray caster on NumPy: convex solids, procedural surfaces, fixed lamps.
+"""A small ray caster on NumPy: cameras, scenes of convex solids with materials and lamps, and what each ray hits.
 
 Axes as in a camera: x right, y down, z forward; the ground is y = 0, so what stands on it has negative y.  A ray is
 ``origin + t * direction``; camera rays have z = 1 in the camera's frame, so that t is the z-depth itself.
@@ -25,6 +25,8 @@ OCTAVES = 4
 
 
 class Shape(IntEnum):
+    """The kinds of convex solids that a ray can meet."""
+
     PLANE = 0  # y = centre.y, without end
     ROOM = 1  # a box seen from inside
     BOX = 2
@@ -33,6 +35,8 @@ class Shape(IntEnum):
 
 
 class Pattern(IntEnum):
+    """How the two colours of a material lie on the surface of a solid."""
+
     PLAIN = 0
     CHECK = 1
     BRICK = 2
@@ -59,6 +63,8 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class Solid:
+    """A convex solid of a scene: its shape, place, size, turn and material."""
+
     shape: Shape
     centre: Vector
     half: Vector  # half sizes; a cylinder takes its radius from the first, a ball with three sizes is an ellipsoid
@@ -95,6 +101,8 @@ class Light:
 
 @dataclass(frozen=True)
 class Scene:
+    """All that rays can meet, solids and light, with the solids' numbers as arrays."""
+
     solids: tuple[Solid, ...]
     light: Light
 

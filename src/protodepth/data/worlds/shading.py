@@ -1,4 +1,4 @@
-"""Colours of ray hits: procedural patterns in surface coordinates, filtered by the pixel's footprint, and light."""
+"""Pictures and depth maps of a scene: patterns in surface coordinates, filtered by the pixel's footprint, and light."""
 
 from functools import cache
 

@@ -236,6 +236,7 @@ def truck(t: Thing) -> None:
 
 
 def tree(t: Thing) -> None:
+    """A thing: a tree with trunk, leaves and branches."""
     u = t.rng.uniform
     h, bark, leaf = u(1.5, 4.0), t.material(0.5), t.material(0.4)
     t.rod((0, 0, 0), (u(-0.3, 0.3), h, u(-0.3, 0.3)), u(0.06, 0.3), bark)
@@ -257,7 +258,7 @@ def post(t: Thing) -> None:
 
 
 def loose(t: Thing) -> None:
-    """One solid that leans any way."""
+    """A thing that is one solid and leans any way."""
     u = t.rng.uniform
     half = tuple(float(v) for v in np.exp(t.rng.uniform(math.log(0.02), math.log(0.6), 3)))
     shape = (Shape.BOX, Shape.BALL, Shape.CYLINDER)[t.rng.integers(3)]

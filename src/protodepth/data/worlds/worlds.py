@@ -1,4 +1,4 @@
-"""Procedurally drawn domains: image triplets with exact depth, intrinsics and poses, at any size, offline.
+"""The built-in worlds by name: procedurally drawn domains of image triplets with exact depth and poses, offline.
 
 ``WORLDS`` says how the domains differ; the other files here say what stands in them.  Every frame has its own scene.
 Frame ``index`` of a split is drawn from ``SeedSequence((crc32(world), split, seed, index))`` with split 0, 1, 2 for
@@ -99,6 +99,7 @@ LAYOUTS: Mapping[str, SceneMaker] = {
 
 
 def spec_of(name: str) -> WorldSpec:
+    """The specification of a built-in world (its scene, camera, sensor) by name."""
     if name not in WORLDS:
         raise UnknownNameError("world", name, (*WORLDS, anywhere.NAME))
     return WORLDS[name]
@@ -128,10 +129,10 @@ def _cameras(spec: WorldSpec, rng: np.random.Generator, size: tuple[int, int]) -
     return out[0], out[1], out[2]
 
 
-def stage(
+def set_scene(
     spec: WorldSpec, sequence: np.random.SeedSequence, size: tuple[int, int]
 ) -> tuple[Scene, tuple[Camera, Camera, Camera], np.random.Generator, np.random.Generator]:
-    """The scene, the cameras t-1, t, t+1, and the generators of film grain and of the depth sensor.
+    """A frame of a world before it is drawn: the scene, the cameras t-1, t, t+1, generators of film grain and sensor.
 
     Four independent streams, so that a change of size or sensor leaves the scene alone.  ``spawn`` is not used: it
     would change ``sequence``, and a second call would draw something else.
@@ -145,7 +146,7 @@ def stage(
 
 
 def develop(picture: np.ndarray, spec: WorldSpec, rng: np.random.Generator) -> np.ndarray:
-    """The picture as the camera stores it: gain, noise, eight bits."""
+    """The picture of a world as its camera stores it: gain, noise, eight bits."""
     noisy = np.clip(picture * spec.gain, 0, 1) + spec.image_noise * rng.standard_normal(picture.shape)
     return (np.clip(noisy, 0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -153,7 +154,7 @@ def develop(picture: np.ndarray, spec: WorldSpec, rng: np.random.Generator) -> n
 def sense(
     spec: WorldSpec, scene: Scene, camera: Camera, picture: np.ndarray, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
-    """(sparse depth as the sensor measures it, exact depth), both 0 where there is nothing within reach."""
+    """(sparse depth as the world's own sensor measures it, exact depth), both 0 where there is nothing within reach."""
     size = (picture.shape[0], picture.shape[1])
     depth = depth_map(scene, camera, size)
     truth = np.where(depth <= spec.max_depth, depth, 0.0)
@@ -176,7 +177,7 @@ def render(
     """
     _check_size(size)
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence((_crc(spec.name), seed))
-    scene, (before, middle, after), film, sensing = stage(spec, sequence, size)
+    scene, (before, middle, after), film, sensing = set_scene(spec, sequence, size)
     pictures = [develop(photograph(scene, c, size), spec, film) for c in (before, middle, after)]
     sparse, truth = sense(spec, scene, middle, pictures[1], sensing)
     return Frame(
@@ -306,7 +307,7 @@ class WorldDataset:
 
 
 def cache_folder() -> Path:
-    """``$PROTODEPTH_CACHE``, or ``~/.cache/protodepth/worlds``."""
+    """Where drawn worlds are kept: ``$PROTODEPTH_CACHE``, or ``~/.cache/protodepth/worlds``."""
     chosen = os.environ.get("PROTODEPTH_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "protodepth" / "worlds"
 

@@ -94,7 +94,7 @@ class Graph(nn.Module):
 def random_batch(
     size: tuple[int, int], count: int, depth_range: tuple[float, float], seed: int = 0, share: float = 0.05
 ) -> Batch:
-    """Noise as images, a share of the pixels with a depth from the whole range, a camera of ordinary focal length.
+    """A batch to try a graph on: noise as images, some pixels with a depth of the whole range, an ordinary camera.
 
     >>> random_batch((16, 24), 2, (0.1, 8.0)).size
     (16, 24)

@@ -25,7 +25,7 @@ SUFFIX: Mapping[Runtime, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
 def need(module: str, extra: str = "export") -> Any:
-    """An optional library, or an error that says how to get it."""
+    """An optional library (a runtime, or of another extra), or an error that says how to get it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

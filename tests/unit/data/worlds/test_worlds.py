@@ -19,7 +19,7 @@ from protodepth.data.frame import Frame
 from protodepth.data.worlds.raycast import NEAR, Camera, Light, Material, Scene, Shape, Solid, cast
 from protodepth.data.worlds.sensors import Corners, Lidar, lidar_points, lidar_returns
 from protodepth.data.worlds.shading import depth_map, photograph
-from protodepth.data.worlds.worlds import INDOOR, OUTDOOR, WORLDS, WorldDataset, render, rotation, stage, world
+from protodepth.data.worlds.worlds import INDOOR, OUTDOOR, WORLDS, WorldDataset, render, rotation, set_scene, world
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.geometry import reproject, warp
 
@@ -86,7 +86,7 @@ def test_a_turned_box_shows_its_edge() -> None:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_restricting_solids_to_their_screen_windows_changes_nothing(name: str) -> None:
-    scene, (before, middle, _), _, _ = stage(WORLDS[name], np.random.SeedSequence(3), SIZE)
+    scene, (before, middle, _), _, _ = set_scene(WORLDS[name], np.random.SeedSequence(3), SIZE)
     x, y = np.arange(96.0), np.arange(64.0)
     for c in (before, middle):
         direction = c.directions(x, y, np.float64)
@@ -107,7 +107,7 @@ def test_a_point_of_camera_t_moved_by_the_pose_lies_on_a_surface_or_behind_one(n
     data = WorldDataset(name, "val", count=1, cache=False)
     sequence = np.random.SeedSequence((7, 7))
     frame = render(data.spec, sequence, SIZE)
-    scene, (before, middle, after), _, _ = stage(data.spec, sequence, SIZE)
+    scene, (before, middle, after), _, _ = set_scene(data.spec, sequence, SIZE)
     exact = depth_map(scene, middle, SIZE)
     rows, columns = np.nonzero(frame.ground_truth)
     chosen = np.random.default_rng(0).permutation(len(rows))[:600]
@@ -150,7 +150,7 @@ def test_warping_a_neighbour_by_true_depth_and_pose_gives_the_image_and_the_inve
 def test_a_surface_point_has_the_same_colour_in_all_frames_of_a_triplet() -> None:
     """Light, lamp and haze stay put: at infinite distance of textures' detail only the viewpoint changes."""
     for name in ("corridor_night", "highway"):
-        scene, (before, middle, _), _, _ = stage(WORLDS[name], np.random.SeedSequence(5), (96, 144))
+        scene, (before, middle, _), _, _ = set_scene(WORLDS[name], np.random.SeedSequence(5), (96, 144))
         here, there = photograph(scene, middle, (96, 144)), photograph(scene, before, (96, 144))
         depth = torch.from_numpy(np.nan_to_num(depth_map(scene, middle, (96, 144)), posinf=1e4))[None, None].float()
         pose = before_from_middle(before, middle)

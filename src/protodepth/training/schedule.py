@@ -1,0 +1,65 @@
+"""How long and how fast a training goes: steps or epochs, batch, learning rates and their decay, precision."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+
+from protodepth.data.augment import AugmentConfig
+from protodepth.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long, how fast, with what."""
+
+    steps: int = 500
+    batch_size: int = 2  # of all processes together
+    rate: float = 1e-3
+    pose_rate: float = 1e-3
+    decay: Literal["cosine", "constant", "steps"] = "cosine"
+    milestones: tuple[tuple[float, float], ...] = ()  # decay="steps": (share of the steps, factor) from that share on
+    clip: float | None = 1.0  # largest gradient norm of each group of parameters; None or inf: no limit
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    workers: int = 0
+    save_every: int = 200
+    # Below, None is the plain way and is not written down:
+    # recipes and bench folders from before these settings stay the same.
+    precision: Literal["float32", "bfloat16", "float16"] | None = (
+        None  # of the networks; losses and weights are float32
+    )
+    channels_last: bool | None = None  # layout of the network's weights and images
+    epochs: float | None = None  # how often every frame is seen; given, ``steps`` follows from the domain
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and not self.epochs > 0:
+            raise ConfigError(f"epochs must be positive, got {self.epochs}")
+        if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
+            raise ConfigError(
+                f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"
+            )
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """The type that networks compute in, if it is not float32."""
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(self.precision or "")
+
+    def counted(self, frames: int) -> "Schedule":
+        """With the steps that so many training frames make of the epochs; unchanged if none are given.
+
+        >>> Schedule(epochs=2.0, batch_size=12).counted(100).steps
+        17
+        """
+        if self.epochs is None:
+            return self
+        return replace(self, steps=max(1, math.ceil(self.epochs * frames / self.batch_size - 1e-9)), epochs=None)
+
+    def factor(self, step: int) -> float:
+        """Multiplier of the learning rates at a step."""
+        share = step / self.steps
+        if self.decay == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+        if self.decay == "steps":
+            return next((f for start, f in reversed(self.milestones) if share >= start), 1.0)
+        return 1.0

@@ -1,0 +1,31 @@
+"""The log of a training as lines of JSON: one a record, none twice after a run goes on, none half written."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from protodepth.training.log import JsonLines
+
+
+def test_the_log_is_one_json_line_a_record(tmp_path: Path) -> None:
+    log = JsonLines(tmp_path / "a" / "log.jsonl", method="x")
+    log(1, {"total": 0.5})
+    log(2, {"total": 0.25})
+    lines: Iterator[dict[str, Any]] = (
+        json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()
+    )
+    assert list(lines) == [{"method": "x", "step": 1, "total": 0.5}, {"method": "x", "step": 2, "total": 0.25}]
+
+
+def test_a_run_that_goes_on_repeats_no_line_and_cuts_off_a_half_written_one(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    for n in (1, 2):
+        JsonLines(file)(n, {"method": "x", "domain": "room"})
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"step": 3, "met')  # killed while it wrote
+    log = JsonLines(file)
+    assert file.read_bytes() == whole
+    for n in (2, 3):  # from the state after the first step: the second is in the log already
+        log(n, {"method": "x", "domain": "room"})
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 2, 3]

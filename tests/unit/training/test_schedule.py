@@ -1,0 +1,26 @@
+"""Rates over the steps, and schedules that cannot be."""
+
+import math
+from typing import Any
+
+import pytest
+
+from protodepth.errors import ConfigError
+from protodepth.training.schedule import Schedule
+
+
+def test_the_schedules_are_what_their_names_say() -> None:
+    cosine = Schedule(steps=100)
+    assert cosine.factor(0) == 1.0
+    assert cosine.factor(50) == pytest.approx(0.5)
+    assert cosine.factor(25) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
+    assert cosine.factor(100) == pytest.approx(0.0)
+    steps = Schedule(steps=100, decay="steps", milestones=((0.5, 0.5), (0.8, 0.1)))
+    assert [steps.factor(n) for n in (0, 49, 50, 79, 80, 99)] == [1, 1, 0.5, 0.5, 0.1, 0.1]
+    assert Schedule(decay="constant").factor(499) == 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": 0}, {"rate": 0.0}])
+def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="positive"):
+        Schedule(**wrong)
