@@ -1,4 +1,4 @@
-"""The command ``protodepth``."""
+"""The command ``protodepth``, as a module."""
 
 import os
 import sys

@@ -8,7 +8,6 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "protodepth"
-LATE = re.compile(r"import_module\('([\w.]+)'\)\.(\w+)")
 DOTTED = re.compile(r"(protodepth(?:\.\w+)+)[.:](\w+)")
 
 Name = tuple[str, str]  # (module, name)
@@ -45,6 +44,22 @@ def in_a_table(text: str) -> set[str]:
     return names
 
 
+def chain(node: ast.Attribute) -> tuple[str, list[str]]:
+    """Where ``a.b.c`` starts, a name or the text in ``import_module(text)``, and what stands between that and the end.
+
+    >>> chain(ast.parse("a.b.c", mode="eval").body)
+    ('a', ['b'])
+    """
+    inner: list[str] = []
+    value = node.value
+    while isinstance(value, ast.Attribute):
+        inner.insert(0, value.attr)
+        value = value.value
+    if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "import_module":
+        value = value.args[0]
+    return str(getattr(value, "id", getattr(value, "value", ""))), inner
+
+
 def uses(text: str) -> Iterator[Name]:
     """(module, name) of everything of this package that a file names: imported, as an attribute, or in a string.
 
@@ -62,11 +77,11 @@ def uses(text: str) -> Iterator[Name]:
             modules |= {n: n for n in (a.name.split(".")[0] for a in node.names) if n == "protodepth"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            whole, late = ast.unparse(node).split("."), LATE.match(ast.unparse(node))
-            if late:
-                yield late[1], late[2]
-            elif whole[0] in modules:
-                yield ".".join((modules[whole[0]], *whole[1:-1])), whole[-1]
+            start, inner = chain(node)
+            if start in modules:
+                yield ".".join((modules[start], *inner)), node.attr
+            elif start.startswith("protodepth."):
+                yield start, node.attr
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from ((m[1], m[2]) for m in DOTTED.finditer(node.value))
         elif isinstance(node, ast.Call) and len(node.args) > 1:  # monkeypatch.setattr(module, "name", ...)

@@ -10,6 +10,8 @@ import argparse
 import ast
 import random
 import sys
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -22,6 +24,7 @@ def first_words(text: str | None) -> str:
     return " ".join((text or "").split(">>>")[0].split("\n\n")[0].split())
 
 
+@cache
 def everything() -> list[tuple[str, str, str]]:
     """(home, name, description) of all public functions and classes that another file of the package uses."""
     used, things = users(("src",)), []
@@ -49,11 +52,11 @@ def tree() -> list[str]:
     return ["protodepth/", *lines]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--answers", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     chosen = choose(options.seed)
     if options.answers:
         print("\n".join(f"{n:2}. {home}: {name}" for n, (home, name, _) in enumerate(chosen, 1)))
