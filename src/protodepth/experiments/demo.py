@@ -31,7 +31,7 @@ def demo(
     reporter, started = reporter or Reporter(quiet=True), time.monotonic()
     recipe = _demo_recipe(sequence, seed, steps)
     model = ProtoDepth.from_pretrained(recipe.start)
-    domains = draw(recipe, reporter)
+    domains = _draw(recipe, reporter)
     results: list[SequenceResult] = []
     samples = collect(domains)
     for name in methods:
@@ -56,7 +56,7 @@ def _demo_recipe(sequence: str, seed: int, steps: int | None) -> SequenceRecipe:
     return dataclasses.replace(recipe, seed=seed, schedule=schedule, curve_every=max(1, schedule.steps // 5))
 
 
-def draw(recipe: SequenceRecipe, reporter: Reporter) -> list[Domain]:
+def _draw(recipe: SequenceRecipe, reporter: Reporter) -> list[Domain]:
     """Open the domains and draw every frame that the run needs (cached for the next time); D_1 is learned already."""
     domains = open_domains(recipe)
     needed = [data for n, d in enumerate(domains) for data in ((d.train, d.val, d.test) if n else (d.val, d.test))]

@@ -101,10 +101,10 @@ def make_judge(model: ProtoDepth, frames: list[Frame]) -> Judged:
     return lambda place: errors(place) - errors(Registration())
 
 
-def neighbours(place: Registration, steps: Registration) -> list[Registration]:
+def _neighbours(place: Registration, steps: Registration) -> list[Registration]:
     """One step forth and back in each of the three.
 
-    >>> neighbours(Registration(), Registration(0.5, 0.25, 0.25))[:2]
+    >>> _neighbours(Registration(), Registration(0.5, 0.25, 0.25))[:2]
     [Registration(scale=1.5, x=0.0, y=0.0), Registration(scale=0.5, x=0.0, y=0.0)]
     """
     ways = [(i, sign) for i in range(3) for sign in (1, -1)]
@@ -114,13 +114,13 @@ def neighbours(place: Registration, steps: Registration) -> list[Registration]:
 def search(error: Callable[[Registration], float]) -> Registration:
     """The place of least error: coordinate by coordinate, as long as a step helps, then with steps half as long."""
     here = Registration()
-    start = [here, *(Registration(scale=s) for s in SCALES), *neighbours(here, STEPS)]
+    start = [here, *(Registration(scale=s) for s in SCALES), *_neighbours(here, STEPS)]
     best = min(start, key=error)
     if error(best) > error(here) - HINT:
         return here
     steps = STEPS
     for _ in range(4):
-        while (nearby := min(neighbours(best, steps), key=error)) and error(nearby) < error(best):
+        while (nearby := min(_neighbours(best, steps), key=error)) and error(nearby) < error(best):
             best = nearby
         steps = Registration(*(s / 2 for s in steps))
     return best
