@@ -1,20 +1,30 @@
 """The measured tables of docs/reproducing.md, from the folder of a bench.
 
-    python benchmarks/reproducing.py bench --write docs/reproducing.md --keep benchmarks/worlds_results.json
-    python benchmarks/reproducing.py bench-long --between long --write docs/reproducing.md --keep
-    benchmarks/worlds_long_results.json python benchmarks/reproducing.py benchmarks/worlds_results.json --write
-    docs/reproducing.md     # the kept tables again
+    python benchmarks/reproducing.py bench --between fresh --write docs/reproducing.md --keep
+    benchmarks/worlds_fresh_results.json
+    python benchmarks/reproducing.py kept --write docs/reproducing.md     # all tables and "What holds" again
 
-``--keep`` stores the tables and findings without the cells (a few hundred kB instead of megabytes).
+``--keep`` stores tables and findings, and of every training its matrices and the MAE of every test scene, so that
+others can compute the scores and intervals again.
 """
 
 import argparse
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).parent
+# What is kept of each place of the document.
+KEPT = {
+    "tables": HERE / "worlds_results.json",
+    "long": HERE / "worlds_long_results.json",
+    "fresh": HERE / "worlds_fresh_results.json",
+}
+TRIALS = HERE / "worlds_trials.json"
+
 # Places of tables in the document, and what their headings say of the run.
-PLACES = {"tables": "", "long": ", 1500 steps"}
+PLACES = {"tables": "", "long": ", 1500 steps", "fresh": ", fresh scenes"}
 SHOWN = ("indoor", "outdoor", "mixed")
 SCORES = {
     "Forgetting MAE": ("forgetting (%)", 1),
@@ -38,12 +48,27 @@ def read(place: Path) -> dict[str, Any]:
     """Tables and findings of a bench folder or of a kept file."""
     document = json.loads((place / "results.json" if place.is_dir() else place).read_text())
     kept = ("title", "findings", "missing", "tables", "seconds")
-    experiments = {
-        name: {key: found[key] for key in kept}
-        for name, found in document["experiments"].items()
-        if found.get("tables")
-    }
+    experiments = {}
+    for name, found in document["experiments"].items():
+        if found.get("tables"):
+            experiments[name] = {key: found[key] for key in kept}
+            if "cells" in found and name in SHOWN:
+                cells = found["cells"]
+                experiments[name]["cells"] = cells_of(place, cells) if place.is_dir() else cells
     return {"about": document["about"], "experiments": experiments}
+
+
+def cells_of(place: Path, known: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of every training: what it was, its matrices, and the MAE of every test scene (``[setting][k][j]``)."""
+    rows = []
+    for key, cell in known.items():
+        stored = place / "cells" / "sequence" / key / "result.json"
+        scenes = json.loads(stored.read_text())["result"].get("scenes") or {}
+        errors = {s: scenes[s]["mae"] for s in ("incremental", "agnostic") if s in scenes}
+        short = {s: [[[round(e, 1) for e in d] for d in row] for row in v] for s, v in errors.items()}
+        matrix = cell["result"]["matrix"][cell["label"]["method"]]
+        rows.append({"label": cell["label"], "matrix": matrix, "scenes": short})
+    return rows
 
 
 def number(value: dict[str, Any] | None, digits: int = 1) -> str:
@@ -55,14 +80,26 @@ def number(value: dict[str, Any] | None, digits: int = 1) -> str:
 
 def marked(rows: list[dict[str, Any]], column: str, digits: int) -> list[str]:
     """The column as text, the best of the learning methods bold."""
-    learning = [r[column]["mean"] for r in rows if r["Method"] not in NOT_LEARNING and r[column]["mean"] is not None]
+    learning = [
+        r[column]["mean"]
+        for r in rows
+        if r["Method"] not in NOT_LEARNING and r[column]["mean"] is not None and not uncounted(r, column)
+    ]
     best = min(learning, default=None)
     texts = []
     for row in rows:
         text = number(row[column], digits)
+        if uncounted(row, column):
+            texts.append(f"{text} †")
+            continue
         best_here = row["Method"] not in NOT_LEARNING and row[column]["mean"] == best
         texts.append(f"**{text}**" if best_here else text)
     return texts
+
+
+def uncounted(row: dict[str, Any], column: str) -> bool:
+    """L2P's forgetting in results from before its prompts for D_1 were learned first (they have no cells)."""
+    return bool(row.get("early")) and column.startswith("Forgetting")
 
 
 def at_the_end(values: list[dict[str, Any] | None]) -> str:
@@ -84,7 +121,7 @@ def said(found: dict[str, Any]) -> list[str]:
 
 
 def section(name: str, found: dict[str, Any], note: str = "") -> str:
-    scores = found["tables"]["scores"]
+    scores = [{**r, "early": r["Method"] == "L2P" and "cells" not in found} for r in found["tables"]["scores"]]
     stages = {(r["Network"], r["Method"]): r for r in found["tables"]["stages"]}
     ends = [k for k in found["tables"]["stages"][0] if k.endswith("at the end")]
     last = [k for k in found["tables"]["stages"][0] if k.endswith("learned")][
@@ -170,13 +207,40 @@ def write_into(path: Path, tables: str, place: str) -> None:
     path.write_text(before + tables + after)
 
 
+def what_holds() -> str:
+    """The section that what_holds.py writes."""
+    spec = importlib.util.spec_from_file_location("what_holds", HERE / "what_holds.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fresh, trials = read(KEPT["fresh"]), json.loads(TRIALS.read_text())
+    return str(module.holds(read(KEPT["tables"]), trials, fresh))
+
+
+def rewrite(document: Path) -> None:
+    """Every place of the document from what is kept."""
+    for place in (*KEPT, "holds"):
+        write_into(document, text_of(place), place)
+
+
+def text_of(place: str) -> str:
+    """What stands at a place of the document."""
+    if place == "holds":
+        return what_holds()
+    return markdown(read(KEPT[place]), place) or "No training is finished yet.\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bench", type=Path, help="folder of a bench, or a kept file")
+    parser.add_argument("bench", type=Path, help="folder of a bench, a kept file, or the word kept")
     parser.add_argument("--write", type=Path, default=None, help="document whose tables are replaced")
     parser.add_argument("--keep", type=Path, default=None, help="file for the tables")
     parser.add_argument("--between", choices=PLACES, default="tables", help="which tables of the document")
     given = parser.parse_args()
+    if given.bench == Path("kept") and given.write is not None:
+        rewrite(given.write)
+        return
     source = given.bench / "results.json" if given.bench.is_dir() else given.bench
     if not source.is_file():
         parser.error(f"{source} does not exist: give the --out folder of a finished bench, or a file written by --keep")

@@ -109,7 +109,7 @@ def test_finished_cells_are_not_repeated_and_seeds_can_be_added(out):
     after = cells(out)
     assert {k: after[k] for k in before} == before
     assert len(after) == len(before) + 1
-    assert results(out, "outdoor")["tables"]["paired"][0]["performance MAE better"].endswith("of 2")
+    assert results(out, "outdoor")["tables"]["paired"][0]["seeds"] == "2"
 
 
 def test_another_configuration_in_the_same_folder_is_refused(out, capsys):

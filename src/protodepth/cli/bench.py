@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from protodepth.cli.options import pairs, parse_data, parse_size, positive, words
+from protodepth.cli.options import pairs, parse_data, parse_share, parse_size, positive, words
 
 if TYPE_CHECKING:
     from protodepth.experiments.planning import Options
@@ -30,7 +30,11 @@ class Bench:
     methods: tuple[str, ...] = ()
     """Continual-learning methods (default: those of the paper's table)."""
     seeds: tuple[str, ...] = ("0",)
-    """Seeds, as 0 1 2 or 0,1,2."""
+    """Seeds, as 0 1 2 or 0,1,2.  On the built-in worlds each draws its own scenes, and one of three bases."""
+    scenes: Literal["fresh", "fixed"] = "fresh"
+    """fixed: the same scenes (64 for tests) and the same base for all seeds."""
+    budget: Literal["steps", "compute"] = "steps"
+    """What all methods have the same of: steps, or compute (a step of Replay costs two of finetuning)."""
     sequence: tuple[str, ...] = ()
     """indoor, outdoor, mixed, for experiments that can run on several (default: those of the paper)."""
     steps: int | None = None
@@ -131,6 +135,8 @@ class Bench:
             data=data,
             size=parse_size(self.size) if self.size else None,
             frames=positive("frames", self.frames),
+            scenes=self.scenes,
+            budget=self.budget,
             preset=self.preset or (PRESET if paper else "small"),
             changes=self.set,
             base_changes=self.set_base,
@@ -210,12 +216,7 @@ def _parse_scale(text: str, paper: bool) -> tuple[str, float | None]:
 
     if text in ("sparse", "truth"):
         return text, None
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise ConfigError(f"--scale {text}: expected a number above 0 and at most 1, or (foundation) sparse or truth")
+    share = parse_share(text)
     if not paper:
         raise ConfigError(f"--scale {text} is for the paper's recipes: on other data give --steps and --base-steps")
     return "sparse", share

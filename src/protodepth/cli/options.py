@@ -110,6 +110,19 @@ def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(named[n] for n in sorted(named)) if named else values
 
 
+def parse_share(text: str) -> float:
+    """``--scale``: a share of the published epochs."""
+    from protodepth.errors import ConfigError
+
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"--scale {text}: expected a number above 0 and at most 1, or (foundation) sparse or truth")
+    return share
+
+
 def pairs(values: tuple[str, ...]) -> dict[str, str]:
     """``--base NETWORK=FOLDER``, given several times, as a dict."""
     from protodepth.errors import ConfigError

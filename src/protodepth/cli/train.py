@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+
+if TYPE_CHECKING:
+    from protodepth.training.runs import Recipe
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,9 @@ class Train:
     """
 
     recipe: str
-    """any-sensor, worlds-tiny, worlds-tiny-outdoor, indoor, outdoor, or a .toml file written by an earlier run."""
+    """any-sensor, worlds-tiny, worlds-tiny-outdoor, indoor, outdoor, a .toml file written by an earlier run; or the
+    paper's: paper-indoor, paper-outdoor, paper-mixed (docs/recipes.md), which need --data.
+    """
     out: Path
     """Folder of the run."""
     method: str = "protodepth"
@@ -25,8 +30,16 @@ class Train:
     """For base networks: the network (default: the recipe's)."""
     preset: str | None = None
     """Preset of that network (default: the recipe's)."""
-    data: str | None = None
-    """For base networks: a data argument or the folder of a recording (default: the recipe's)."""
+    data: tuple[str, ...] = ()
+    """For base networks: a data argument or the folder of a recording (default: the recipe's).
+    For the paper's recipes: D1, or D1 D2 D3.
+    """
+    start: str | None = None
+    """For the paper's sequences: the model to start from, which has learned D1: a run's folder, a model's, or a
+    converted one (default: none, D1 is learned from scratch).
+    """
+    scale: float | None = None
+    """A rehearsal of the paper's recipes: share of the published epochs, as 0.0005 (default: all of them)."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change the recipe, for example --set schedule.steps=100; may be repeated (default: the recipe as it is)."""
     seed: int | None = None
@@ -39,13 +52,9 @@ class Train:
     def run(self) -> None:
         from protodepth.training.runs import train
 
-        changes = {
-            k: v
-            for k, v in (("backbone", self.backbone), ("preset", self.preset), ("data", self.data), ("seed", self.seed))
-            if v is not None
-        }
+        recipe, changes = self.chosen()
         train(
-            self.recipe,
+            recipe,
             self.out,
             method=self.method,
             changes=changes,
@@ -53,3 +62,22 @@ class Train:
             resume=self.resume,
             device=self.device,
         )
+
+    def chosen(self) -> "tuple[str | Recipe, dict[str, Any]]":
+        """The recipe, or its name, and what the other options change in it."""
+        from protodepth.cli.options import model_folder, parse_data, parse_share
+        from protodepth.errors import ConfigError
+        from protodepth.experiments.paper_plan import paper_training
+
+        seed = {} if self.seed is None else {"seed": self.seed}
+        if self.recipe.startswith("paper-") and not self.recipe.endswith(".toml"):
+            share = None if self.scale is None else parse_share(str(self.scale))
+            data, start = parse_data(self.data), None if self.start is None else str(model_folder(self.start))
+            return paper_training(self.recipe, self.backbone, data, start, self.preset, share), seed
+        if self.start is not None or self.scale is not None or len(self.data) > 1:
+            raise ConfigError(
+                "--start, --scale and several --data are for the paper's recipes (paper-indoor); elsewhere change the "
+                "recipe: --set start=MODEL"
+            )
+        values = {"backbone": self.backbone, "preset": self.preset, "data": self.data[0] if self.data else None}
+        return self.recipe, {k: v for k, v in values.items() if v is not None} | seed

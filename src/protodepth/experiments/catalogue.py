@@ -121,4 +121,7 @@ def shared_settings(experiment: Experiment, options: Options) -> dict[str, Any]:
     sequences = {s: config.to_dict(plan.recipe(s)) for s in experiment.sequences}
     starts = {s: config.to_dict(plan.base_recipe(recipes.SEQUENCES[s]().start, "lite")) for s in experiment.sequences}
     tuned = {s: values for s, values in options.tuned.items() if s in experiment.sequences}  # of others: no matter here
-    return {"sequences": sequences, "bases": starts, "tuned": tuned, "preset": options.preset}
+    shared = {"sequences": sequences, "bases": starts, "tuned": tuned, "preset": options.preset}
+    # what older folders have is not written down, so that they stay the same
+    shared |= {} if options.scenes == "fixed" else {"scenes": options.scenes}
+    return shared | ({} if options.budget == "steps" else {"budget": options.budget})

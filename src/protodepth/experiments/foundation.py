@@ -35,7 +35,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
         if options.scale not in ("sparse", "truth"):
             raise ConfigError(f"--scale {options.scale!r}: choose sparse or truth")
         inputs = {
-            "data": plan.domains(sequence)[2],
+            "data": plan.domains(sequence, seed=options.seeds[0])[2],
             "kind": options.kind,
             "scale": options.scale,
             "predictions": _outside_digest(folder),
@@ -152,7 +152,7 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
 
 def write_images(folder: Path, options: Options) -> int:
     """The test images that ``foundation`` needs predictions for, as <frame>.png; returns how many."""
-    domain = open_domain(Planner(options).domains("indoor")[2])
+    domain = open_domain(Planner(options).domains("indoor", seed=options.seeds[0])[2])
     for index in range(len(domain.test)):
         frame = domain.test[index]
         write_image(folder / f"{frame.name}.png", frame.image)

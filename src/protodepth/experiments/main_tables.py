@@ -7,7 +7,10 @@ import numpy as np
 
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.experiment import MAIN, Experiment, Finished
-from protodepth.experiments.paper import OURS, agnostic_wins, claims, gain, main_rows, score_rows
+from protodepth.experiments.findings import findings
+from protodepth.experiments.intervals import AT_THE_END, FEWEST_SEEDS, RESAMPLES
+from protodepth.experiments.intervals import differences as intervals_of
+from protodepth.experiments.paper import OURS, claims, gain, main_rows, score_rows
 from protodepth.experiments.planning import Options, Planner, Training
 from protodepth.experiments.scores import SCORE_NAMES, Group, decimals, groups, network_name, unit
 from protodepth.metrics import METRICS
@@ -112,8 +115,8 @@ def score_table(rows: Sequence[Group], sequence: str, *, paper: bool, about_data
         cells = [Value.of(g.values(s, m), there.value(s, m) if there else None) for s in SCORES for m in METRICS]
         lines.append(Line((network_name(g.backbone), g.name), tuple(cells), g.backbone, g.method not in UNRANKED))
     note = (
-        "Lower is better; bold best, underlined second best of the methods that learn one domain after the other. "
-        + about_data
+        "Lower is better; bold lowest, underlined second lowest mean of the methods that learn one domain after the "
+        "other. Whether a lead is decided says the table of paired differences. " + about_data
     )
     return Table(
         name="scores",
@@ -142,39 +145,42 @@ def _stage_table(rows: Sequence[Group], domains: Sequence[str]) -> Table:
     )
 
 
-PAIRED = (("forgetting", "mae"), ("performance", "mae"), ("performance", "rmse"), ("spto", "mae"), ("spto", "rmse"))
+PAIRED = {"mae": ("forgetting", "performance", "spto", AT_THE_END), "rmse": ("performance", "spto")}
 
 
 def paired_table(rows: Sequence[Group]) -> Table:
-    """Baseline minus ProtoDepth seed by seed: above zero, ProtoDepth is better."""
+    """Baseline minus ProtoDepth over seeds and scenes: above zero, ProtoDepth is better."""
     lines, choosing = [], {g.method for g in rows if g.setting == "agnostic"}
     for ours in (g for g in rows if g.method == OURS):
         for other in rows:
-            shared = [s for s in ours.documents if s in other.documents]
-            if other.backbone != ours.backbone or other.method in (OURS, *UNRANKED) or not shared:
+            if other.backbone != ours.backbone or other.method in (OURS, *UNRANKED):
                 continue
             if other.method in choosing and other.setting != ours.setting:
-                continue  # told against told, not told against not told
-            cells: list[Value | str] = []
-            for score, metric in PAIRED:
-                a, b = (dict(zip(g.documents, g.values(score, metric), strict=True)) for g in (other, ours))
-                cells.append(Value.of([a[s] - b[s] for s in shared]))
-            wins = sum(
-                other.values("performance", "mae")[list(other.documents).index(s)]
-                > ours.values("performance", "mae")[list(ours.documents).index(s)]
-                for s in shared
-            )
+                continue  # with the name against with it, not against without it
+            intervals = [intervals_of(ours, other, metric, scores) for metric, scores in PAIRED.items()]
+            if not intervals[0]:
+                continue
+            cells = [
+                f"{interval.text(decimals(score, metric))} {interval.verdict}"
+                for metric, by_score in zip(PAIRED, intervals, strict=True)
+                for score, interval in by_score.items()
+            ]
             head = (network_name(ours.backbone), f"{other.name} minus {ours.name}")
-            lines.append(Line(head, (*cells, f"{wins} of {len(shared)}"), ours.backbone))
-    columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m), ranked=False) for s, m in PAIRED]
+            lines.append(Line(head, (*cells, str(intervals[0]["spto"].seeds)), ours.backbone))
+    columns = [
+        Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m), ranked=False)
+        for m, scores in PAIRED.items()
+        for s in scores
+    ]
     return Table(
         name="paired",
-        title="Paired differences over seeds",
+        title="Paired differences",
         heads=("Network", "Difference"),
-        columns=(*columns, Column("better", "performance MAE", "seeds", 0, ranked=False)),
+        columns=(*columns, Column("seeds", ranked=False, decimals=0)),
         lines=tuple(lines),
-        note="Above zero: ProtoDepth has the lower error. Mean and standard deviation of the differences with the same "
-        "seed.",
+        note="Above zero: ProtoDepth has the lower error. Mean over seeds and, in brackets, the 95 % interval of a "
+        f"bootstrap over seeds and scenes ({RESAMPLES} resamples). An interval that holds zero, or fewer than "
+        f"{FEWEST_SEEDS} seeds: undecided.",
     )
 
 
@@ -244,76 +250,6 @@ def cost_table(rows: Sequence[Group]) -> Table:
         note="Training: all later domains, with the method's own extra work; "
         "seeds that were interrupted and resumed are left out. Extra: what is kept between domains beyond the network, "
         "for all later domains together.",
-    )
-
-
-def findings(rows: Sequence[Group], sequence: str) -> list[str]:
-    """What the numbers say, in sentences, for or against the paper."""
-    own = [g.row() for g in rows]
-    lines = []
-    zero = [g for g in rows if g.method == OURS and g.setting == "incremental"]
-    if zero:
-        worst = max(abs(v) for g in zero for m in METRICS for v in g.values("forgetting", m))
-        lines.append(
-            f"ProtoDepth's forgetting with the domain given: at most {worst:.6f} % in any network, metric and seed."
-        )
-    choosing = {g.method for g in rows if g.setting == "agnostic"}
-    baselines = sorted({display_name(g.method) for g in rows if g.method not in choosing})
-    if baselines:
-        lines.append(
-            "Same numbers with and without the domain's name (one network, checked on a frame of each domain): "
-            f"{', '.join(baselines)}."
-        )
-    gains = gain(own, "forgetting", "agnostic")
-    if gains.cells:
-        verdict = "less" if gains.mean > 50 else "not less"
-        lines.append(
-            f"ProtoDepth-A's forgetting is {gains.mean:.1f} % below the best baseline's on average (over "
-            f"{len(gains.cells)} cells of network and metric): {verdict} than half of it."
-        )
-    if gains.undefined:
-        cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in gains.undefined)
-        lines.append(
-            f"The best baseline forgets nothing (at or below 0 %) in {cells}: these cells are not in that mean."
-        )
-    lines += [
-        _winner(rows, b, s)
-        for b in dict.fromkeys(g.backbone for g in rows)
-        for s in ("performance", "spto", AT_THE_END)
-    ]
-    wins = [f"{network_name(b)} {SCORE_NAMES[s]} {METRIC_NAMES[m]} ({d:+.2f} %)" for b, s, m, d in agnostic_wins(own)]
-    lines.append("ProtoDepth-A beats ProtoDepth in: " + (", ".join(wins) if wins else "no cell") + ".")
-    if sequence in ("indoor", "outdoor"):
-        paper = [
-            f"{network_name(b)} {SCORE_NAMES[s]} {METRIC_NAMES[m]}" for b, s, m, _ in agnostic_wins(main_rows(sequence))
-        ]
-        lines.append("In the paper it does in: " + (", ".join(paper) if paper else "no cell") + ".")
-    return [line for line in lines if line]
-
-
-AT_THE_END = "mean of all domains at the end"
-
-
-def _at_the_end(group: Group) -> list[float]:
-    """What a user has after the last domain, for each seed:
-    the S of SPTO, of which the harmonic mean takes only one half.
-    """
-    return [float(group.matrix(seed, "mae").values[-1].mean()) for seed in group.documents]
-
-
-def _winner(rows: Sequence[Group], backbone: str, score: str) -> str:
-    """Which sequential method has the lowest MAE, and where ProtoDepth stands."""
-    ranked = [g for g in rows if g.backbone == backbone and g.method not in UNRANKED]
-    given = [g for g in ranked if g.method == OURS and g.setting == "incremental"]
-    if len(ranked) < 3 or not given:
-        return ""
-    means = {g.name: float(np.mean(_at_the_end(g) if score == AT_THE_END else g.values(score, "mae"))) for g in ranked}
-    lowest, ours = min(means.values()), means[given[0].name]
-    best = " and ".join(name for name, mean in means.items() if mean == lowest)
-    place = 1 + sum(mean < ours for mean in means.values())
-    return (
-        f"{network_name(backbone)}, {SCORE_NAMES.get(score, score)} (MAE): best is {best} with {lowest:.1f} mm; "
-        f"ProtoDepth is number {place} of {len(means)} with {ours:.1f} mm."
     )
 
 

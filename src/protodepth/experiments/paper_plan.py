@@ -9,6 +9,7 @@ from typing import Any
 from protodepth import config
 from protodepth.data.arguments import open_domain, parse_argument, split_query
 from protodepth.errors import ConfigError
+from protodepth.storage import folders
 from protodepth.storage.files import read_json
 from protodepth.training import published
 from protodepth.training.paper_recipes import PaperRecipe, rehearsed, scaled
@@ -96,6 +97,30 @@ def paper_sequence(
 
 def _with_steps(stage: StageRecipe, steps: int) -> StageRecipe:
     return replace(stage, schedule=replace(stage.schedule, steps=steps, epochs=None))
+
+
+def paper_training(
+    text: str, network: str | None, data: Sequence[str], start: str | None, preset: str | None, scale: float | None
+) -> BaseRecipe | SequenceRecipe:
+    """What ``train --recipe paper-indoor`` runs: with one dataset D_1 from scratch, with three the later ones from
+    ``start``.
+    """
+    sequence = published.parse(text)[0].removeprefix("paper-")
+    if len(data) == 1 and start is None:
+        if network == "fusionnet":
+            raise ConfigError("FusionNet needs a trained ScaffNet: 'protodepth bench' trains both, or convert one")
+        return paper_base(PaperRecipe.of(text, network or "kbnet"), data[0], preset or PRESET, None, scale)
+    if len(data) != 3 or start is None:
+        raise ConfigError(
+            f"{text}: give --data D1 to learn the first dataset from scratch, or --data D1 D2 D3 with --start MODEL "
+            f"to learn the later ones; got {len(data)} dataset(s) and {'a' if start else 'no'} start"
+        )
+    known = str(read_json(folders.resolve(start) / "config.json").get("backbone"))
+    if network not in (None, known):
+        raise ConfigError(f"--backbone {network}: the start {start} is a {known}; leave --backbone out")
+    paper = paper_recipe(text, sequence, known, data)
+    assert paper is not None
+    return replace(paper_sequence(paper, data, data, None, scale), start=start)
 
 
 def in_every_stage(recipe: SequenceRecipe, changes: Sequence[str]) -> SequenceRecipe:

@@ -12,6 +12,7 @@ import protodepth.methods  # noqa: F401  (registers the methods)
 from protodepth import config
 from protodepth.backbones.base import backbones
 from protodepth.errors import ConfigError, UnknownNameError
+from protodepth.experiments.budgets import Budget, steps_of
 from protodepth.experiments.cells import Cell
 from protodepth.experiments.paper_plan import (
     PRESET,
@@ -21,6 +22,7 @@ from protodepth.experiments.paper_plan import (
     paper_sequence,
     scaffold_inputs,
 )
+from protodepth.experiments.scenes import Scenes, base_number, with_scenes
 from protodepth.methods.base import methods
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
@@ -57,6 +59,8 @@ class Options:
     size: tuple[int, int] | None = None
     frames: int | None = None
     preset: str = "small"
+    scenes: Scenes = "fresh"  # every seed draws its own scenes and one of three bases; "fixed": one set for all
+    budget: Budget = "steps"  # what all methods have the same of
     changes: tuple[str, ...] = ()  # key=value for the recipe of a sequence, as schedule.batch_size=8
     base_changes: tuple[str, ...] = ()  # the same for the recipes of bases
     tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone or "any" -> method -> {rate, settings}
@@ -121,7 +125,7 @@ class Planner:
     """Builds cells for one set of options."""
 
     options: Options
-    _bases: dict[tuple[str, str], Cell] = field(default_factory=dict, compare=False, repr=False)
+    _bases: dict[tuple[str, str, int], Cell] = field(default_factory=dict, compare=False, repr=False)
 
     # --- data -----------------------------------------------------------------------------------------------------
 
@@ -138,41 +142,54 @@ class Planner:
             options |= {"train": str(self.options.frames), "val": str(shares[0]), "test": str(shares[1])}
         return name + ("?" + "&".join(f"{k}={v}" for k, v in options.items()) if options else "")
 
-    def domains(self, sequence: str, chosen: Sequence[int] = (0, 1, 2)) -> tuple[str, ...]:
+    def seeded(self, text: str, seed: int | None) -> str:
+        """The same world with the scenes of a seed, where seeds draw them."""
+        if seed is None or self.options.scenes == "fixed":
+            return text
+        return with_scenes(text, seed, whole=self.options.frames is None)
+
+    def domains(self, sequence: str, chosen: Sequence[int] = (0, 1, 2), seed: int | None = None) -> tuple[str, ...]:
         given = self.options.data[:3]
         if given and len(given) < 3:
             raise ConfigError(f"--data was given {len(given)} time(s): a sequence has three domains, D1 to D3")
         every = given or recipes.SEQUENCES[sequence]().domains
-        return tuple(self.argument(every[i]) for i in chosen)
+        return tuple(self.seeded(self.argument(every[i]), seed) for i in chosen)
 
-    def unseen(self, sequence: str) -> str:
+    def unseen(self, sequence: str, seed: int | None = None) -> str:
         given = self.options.data
-        return self.argument(given[3] if len(given) > 3 else UNSEEN[sequence])
+        return self.seeded(self.argument(given[3] if len(given) > 3 else UNSEEN[sequence]), seed)
 
     # --- bases ----------------------------------------------------------------------------------------------------
 
-    def base(self, sequence: str, backbone: str) -> Cell:
+    def base(self, sequence: str, backbone: str, seed: int = 0) -> Cell:
         """The network that a sequence starts from, one cell for all that start from it."""
-        if (sequence, backbone) not in self._bases:
-            self._bases[sequence, backbone] = self._base(sequence, backbone)
-        return self._bases[sequence, backbone]
+        number = base_number(seed) if self.options.scenes == "fresh" else 0
+        if (sequence, backbone, number) not in self._bases:
+            self._bases[sequence, backbone, number] = self._base(sequence, backbone, number)
+        return self._bases[sequence, backbone, number]
 
-    def _base(self, sequence: str, backbone: str) -> Cell:
+    def _base(self, sequence: str, backbone: str, number: int) -> Cell:
         """Given, bundled, or trained by the bench."""
-        start, label = recipes.SEQUENCES[sequence]().start, {"start": sequence, "backbone": backbone}
+        start = recipes.SEQUENCES[sequence]().start
+        label: dict[str, Any] = {"start": sequence, "backbone": backbone}
         folder = self.options.bases.get(backbone)
         own = self.options.base_steps is not None or bool(self.options.data or self.options.base_changes)
-        if folder is None and backbone == "lite" and not own and start in folders.bundled():
+        if folder is None and backbone == "lite" and not own and not number and start in folders.bundled():
             folder = start
         if folder is not None:
             return _given_base(folder, backbone, label)
         recipe = self.base_recipe(start, backbone)
+        if number and recipe.data.startswith("worlds:"):  # on other data one base is all there is
+            recipe = dataclasses.replace(recipe, data=with_scenes(recipe.data, number, whole=False), seed=number)
+            label["seed"] = number
         inputs: dict[str, Any] = {"recipe": config.to_dict(recipe)}
         paper = self.paper(sequence, backbone)
         if backbone == "fusionnet" and paper is not None:
             inputs |= scaffold_inputs(paper, sequence, self.options.data, self.options.scaffold, self.options.share)
         elif backbone == "fusionnet":
             inputs["scaffold"] = self.argument(f"worlds:{recipes.SCAFFOLDS[start]}")
+        if number and str(inputs.get("scaffold", "")).startswith("worlds:"):
+            inputs["scaffold"] = with_scenes(inputs["scaffold"], number, whole=False)
         return Cell(kind="base", label=label, inputs=inputs)
 
     def paper(self, sequence: str, backbone: str) -> PaperRecipe | None:
@@ -204,22 +221,27 @@ class Planner:
 
     # --- trainings ------------------------------------------------------------------------------------------------
 
-    def recipe(self, sequence: str, chosen: Sequence[int] = (0, 1, 2), backbone: str = "kbnet") -> SequenceRecipe:
-        """The recipe of a sequence for this bench, without what belongs to one method or seed."""
+    def recipe(
+        self, sequence: str, chosen: Sequence[int] = (0, 1, 2), backbone: str = "kbnet", seed: int | None = None
+    ) -> SequenceRecipe:
+        """The recipe of a sequence for this bench, without what belongs to one method; with a seed, with its scenes."""
         paper, options = self.paper(sequence, backbone), self.options
+        domains = self.domains(sequence, chosen, seed)
         if paper is not None:
-            made = paper_sequence(paper, options.data, self.domains(sequence, chosen), options.steps, options.share)
+            made = paper_sequence(paper, options.data, domains, options.steps, options.share)
             return in_every_stage(config.override(made, options.changes), options.changes)
         recipe = recipes.SEQUENCES[sequence]()
         steps = self.options.steps or recipe.schedule.steps
         schedule = dataclasses.replace(recipe.schedule, steps=steps)
-        recipe = dataclasses.replace(recipe, domains=self.domains(sequence, chosen), schedule=schedule)
-        return config.override(recipe, self.options.changes)
+        recipe = dataclasses.replace(recipe, domains=domains, schedule=schedule)
+        recipe = config.override(recipe, self.options.changes)  # which may name other domains
+        return dataclasses.replace(recipe, domains=tuple(self.seeded(text, seed) for text in recipe.domains))
 
     def training(self, row: Training) -> Cell:
         """The cell of one method on one sequence."""
         check_fit(row.method, row.backbone, self.options.preset)
-        base, recipe = self.base(row.sequence, row.backbone), self.recipe(row.sequence, row.chosen, row.backbone)
+        base = self.base(row.sequence, row.backbone, row.seed)
+        recipe = self.recipe(row.sequence, row.chosen, row.backbone, row.seed)
         every = max(1, recipe.schedule.steps // 10) if row.curve else 0
         if every and recipe.stages:  # its steps follow from the data: as often as checkpoints are judged
             every = recipe.select.every if recipe.select else CheckpointChoice().every
@@ -236,6 +258,9 @@ class Planner:
         """Only this method's rate and settings: to tune one method leaves the cells of the others alone."""
         tuned = chosen_values(self.options.tuned, recipe.name.removeprefix("paper-"), backbone, method)
         rate = tuned.get("rate", recipe.rates.get(method))
+        if not recipe.stages:  # the published epochs are not tuned
+            steps = steps_of(method, tuned.get("steps", recipe.schedule.steps), self.options.budget)
+            recipe = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, steps=steps))
         values_of_method = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes
         if methods.get(method).Config is PrototypeConfig:

@@ -12,7 +12,12 @@ from protodepth.metrics import METRICS, UNITS, ScoreMatrix
 from protodepth.report.results import SCORES, display_name
 
 NETWORKS = {"lite": "lite", "kbnet": "KBNet", "voiced": "VOICED", "fusionnet": "FusionNet", "uformer": "Uformer"}
-SCORE_NAMES = {"forgetting": "Forgetting", "performance": "Average performance", "spto": "SPTO"}
+SCORE_NAMES = {
+    "forgetting": "Forgetting",
+    "performance": "Average performance",
+    "spto": "SPTO",
+    "end": "Error at the end",
+}
 DECIMALS = {"forgetting": 2, "mm": 1, "1/km": 2}
 
 

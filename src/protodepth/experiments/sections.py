@@ -30,7 +30,7 @@ def build_section(experiment: Experiment, cells: Sequence[Cell], store: Store, *
 
 
 def _light(result: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in result.items() if k not in ("stages",)}
+    return {k: v for k, v in result.items() if k not in ("stages", "scenes")}
 
 
 def _sequence_text(finished: Finished) -> str:

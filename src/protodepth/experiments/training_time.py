@@ -66,12 +66,15 @@ def run(job: Job) -> dict[str, Any]:
 
     rows = []
     method.prepare(domains)
+    begun = time.monotonic()
+    method.learned_before(domains[0], quiet_fit)
+    first = time.monotonic() - begun
     method.end_domain(domains[0])
     for domain in domains[1:]:
         stamps.clear()
         begun = time.monotonic()
         method.begin_domain(domain, quiet_fit)
-        before = time.monotonic() - begun
+        before, first = first + time.monotonic() - begun, 0.0
         schedule = timed[domain.name]
         fit(method, domain, schedule, seed=recipe.seed, log=lambda step, record: stamps.append(time.monotonic()))
         begun = time.monotonic()

@@ -11,22 +11,20 @@ import torch
 from protodepth import config
 from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.backbones.fusionnet import FusionNet
-from protodepth.backbones.posenet import PoseNet
 from protodepth.data.arguments import open_domain
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
 from protodepth.experiments.cells import Cell, Store
 from protodepth.experiments.jobs import Job
 from protodepth.methods.base import Method
-from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
-from protodepth.report.results import about_run, results_document
+from protodepth.report.results import about_run, plain, results_document
 from protodepth.storage import files
 from protodepth.training.bases import train_base, train_scaffnet
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import build_method, open_domains, run_sequence
-from protodepth.training.stages import StageFit, total_steps
+from protodepth.training.stages import StageFit, prepared_start, total_steps
 
 
 def base_folder(store: Store, base: Cell) -> Path:
@@ -88,15 +86,7 @@ def _prepare_scaffold(job: Job, network: FusionNet, recipe: BaseRecipe) -> None:
 def load_start(store: Store, cell: Cell, domains: list[Domain]) -> ProtoDepth:
     """The base that the cell of a training starts from, with D_1's descriptor and no other domain's."""
     model = ProtoDepth.from_pretrained(base_folder(store, cell.needed("base"))).to(store.device)
-    for name in model.domains:
-        if name != domains[0].name:
-            model.delete_domain(name)
-    if model.pose is None and sequence_recipe(cell).objective.poses == "network" and model.backbone.default_pose:
-        torch.manual_seed(sequence_recipe(cell).seed)  # a converted network comes without one
-        model.pose = PoseNet(**model.backbone.default_pose).to(store.device)
-    if domains[0].name not in model.domains:
-        describe(model, domains[0].name, domains[0].train, domains[0].val)
-    return model
+    return prepared_start(model, sequence_recipe(cell), domains[0])
 
 
 def run_training(job: Job) -> dict[str, Any]:
@@ -126,11 +116,19 @@ def run_training(job: Job) -> dict[str, Any]:
     document |= {
         "stages": stages,
         "record": result.record,
+        "scenes": plain(result.scenes) if _frames_in(result.scenes) <= MOST_SCENES else {},
         "parameters": count_parameters(method.backbone),
         "overhead": method.model.overhead().percent if method.chooses else {},
     }
     shutil.rmtree(job.place / "state", ignore_errors=True)
     return document
+
+
+MOST_SCENES = 5000  # test frames of all domains: with more of them their choice no longer matters
+
+
+def _frames_in(scenes: dict[str, Any]) -> int:
+    return sum(len(names) for names in scenes.get("names", ()))
 
 
 def sequence_recipe(cell: Cell) -> SequenceRecipe:

@@ -1,81 +1,30 @@
-"""Hyper-parameters of every method, chosen on val frames with the same number of trials.
-Test frames are never looked at here.
+"""Hyper-parameters of every method, chosen on val frames by one rule: the same number of distinct trials, edges moved
+until the best is inside (trials.py), the lowest ``score``.  Test frames are never looked at here.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 import torch
-from scipy.stats import qmc
 
-from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
+from protodepth.errors import ConfigError, ProtoDepthError
 from protodepth.experiments.bench import check_data, claim_folder, run_cells
 from protodepth.experiments.cells import Cell, Store, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
+from protodepth.experiments.trials import Judged, Trial, best_of, edge_of, following, space_of, trials
 from protodepth.methods.base import methods
 from protodepth.metrics import METRICS
 from protodepth.progress import Reporter
+from protodepth.prototypes import PrototypeConfig
 from protodepth.storage import files
 
-RATE = ("rate", 1e-4, 5e-3)
-SPACES: Mapping[str, tuple[tuple[str, float, float], ...]] = {  # name, lowest, highest; all on a logarithmic scale
-    "finetune": (RATE,),
-    "ewc": (RATE, ("strength", 1e4, 1e8)),
-    "lwf": (RATE, ("weight", 1e-2, 1e1)),
-    "replay": (RATE,),
-    "ancl": (RATE, ("strength", 1e4, 1e8), ("auxiliary_strength", 1e3, 1e7)),
-    "cmp": (RATE,),
-    "l2p": (("rate", 3e-4, 1e-1), ("key_weight", 5e-2, 2.0)),
-    "joint": (RATE,),
-    "protodepth": (("rate", 3e-3, 2e-1), ("separation", 3e-2, 1.0)),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One point of a method's space: {} is the start as it is (the recipe, or what the options have tuned already)."""
-
-    method: str
-    number: int
-    values: dict[str, Any]
-
-    def tuned(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """The start's values (as in a tuned file) with this trial's in their places."""
-        values = {**start.get("settings", {}), **{k: v for k, v in self.values.items() if k != "rate"}}
-        rate = self.values.get("rate", start.get("rate"))
-        tuned: dict[str, Any] = {} if rate is None else {"rate": rate}
-        return tuned | ({"settings": values} if values else {})
-
-
-def trials(method: str, count: int) -> list[Trial]:
-    """The start's own values, then ``count - 1`` points that fill the space evenly (a Halton sequence),
-    the same every time.
-
-    >>> [t.number for t in trials("finetune", 3)], trials("ewc", 3)[0].values
-    ([0, 1, 2], {})
-    """
-    if method not in SPACES:
-        raise UnknownNameError("method with hyper-parameters", method, SPACES)
-    if count < 1:
-        raise ConfigError(f"--trials must be at least 1, got {count}")
-    space = SPACES[method]
-    points = qmc.Halton(len(space), scramble=False).random(count)[1:]  # the first is the corner
-    series = [Trial(method, 0, {})]
-    for n, point in enumerate(points, start=1):
-        values = {
-            name: float(f"{math.exp(math.log(low) + share * math.log(high / low)):.2g}")
-            for (name, low, high), share in zip(space, point, strict=True)
-        }
-        series.append(Trial(method, n, values))
-    return series
-
-
-def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, domains: int = 2) -> Cell:
+def plan_trial(options: Options, sequence: str, backbone: str, trial: Trial, domains: int = 3) -> Cell:
     """One trial on the first ``domains`` of a sequence.
 
     With two, the third domain is new to the chosen values too.
@@ -119,7 +68,7 @@ def tune(
     out: Path,
     options: Options,
     *,
-    domains: int = 2,
+    domains: int = 3,
     reporter: Reporter | None = None,
     device: str | torch.device = "cpu",
 ) -> dict[TuneRow, dict[str, Any]]:
@@ -130,25 +79,81 @@ def tune(
     Returns the chosen values by sequence, network and method.
     """
     rows = [(s, b, m) for s in options.sequences for b in options.backbones for m in options.methods]
-    planned = {row: [(t, plan_trial(options, *row[:2], t, domains)) for t in trials(row[2], count)] for row in rows}
-    store, every = Store(out, device), ordered(cell for trials_of_row in planned.values() for _, cell in trials_of_row)
-    check_data(every, store)
+    free = options.steps is None  # else their number is given, and the same for all
+    begun = {row: trials(row[2], max(1, (count + 1) // 2), steps=free) for row in rows}
+    store, reporter = Store(out, device), reporter or Reporter(quiet=True)
+    first = [plan_trial(options, *row[:2], t, domains) for row, several in begun.items() for t in several]
+    check_data(ordered(first), store)
     claim_folder(out)
-    failed = run_cells(every, store, reporter or Reporter(quiet=True))
     chosen, record = {}, []
-    for row, trials_of_row in planned.items():
-        judged = [(score(store.result(cell), row[2]), trial) for trial, cell in trials_of_row if store.done(cell)]
-        if not judged:
-            raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(failed.values()), 'unknown reason')}")
-        best = min(judged, key=lambda pair: pair[0])[1]
-        chosen[row] = best.tuned(chosen_values(options.tuned, *row))
-        names = {**dict(zip(("sequence", "backbone", "method"), row, strict=True)), "domains": domains}
-        record += [{**names, "trial": t.number, "values": t.values, "score": s, "chosen": t is best} for s, t in judged]
+    failed: dict[str, str] = {}
+    for row, several in begun.items():
+        judged, lost = _judge_row(row, several, count, options, domains, store, reporter)
+        failed |= lost
+        best = best_of(judged)
+        if not math.isfinite(best[2]):
+            raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(lost.values()), 'unknown reason')}")
+        chosen[row] = best[0].tuned(chosen_values(options.tuned, *row))
+        record += _trial_rows(row, domains, judged)
     files.write_bytes(out / "tuned.toml", tomli_w.dumps(_merged(out / "tuned.toml", chosen)).encode())
     earlier = files.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
-    others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in planned]
+    others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in begun]
     files.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
     return chosen
+
+
+def _judge_row(
+    row: TuneRow, begun: Sequence[Trial], count: int, options: Options, domains: int, store: Store, reporter: Reporter
+) -> tuple[list[Judged], dict[str, str]]:
+    """All trials of a method with a network on a sequence; one that failed has an infinite error."""
+    judged: list[Judged] = []
+    lost: dict[str, str] = {}
+    waiting = list(begun)
+    while waiting:
+        cells = [plan_trial(options, *row[:2], trial, domains) for trial in waiting]
+        lost |= run_cells(ordered(cells), store, reporter)
+        for trial, cell in zip(waiting, cells, strict=True):
+            error = score(store.result(cell), row[2]) if store.done(cell) else math.inf
+            judged.append((trial, values_of(cell, row[2], steps=options.steps is None), error))
+        more = following(judged, count)
+        waiting = [] if more is None else [more]
+    return judged, lost
+
+
+def values_of(cell: Cell, method: str, *, steps: bool = True) -> dict[str, Any]:
+    """Every value of the method's space that a training has, also those of the recipe."""
+    recipe, values = cell.inputs["recipe"], {}
+    own = recipe.get("settings", {}).get(method, {})
+    prototypes = recipe.get("prototypes", {})
+    for part in space_of(method, steps=steps):
+        if part.name == "rate":
+            values["rate"] = recipe.get("rates", {}).get(method, recipe["schedule"]["rate"])
+        elif part.name == "steps":
+            values["steps"] = recipe["schedule"]["steps"]
+        elif part.name == "sizes":
+            values["sizes"] = (prototypes["image_size"], prototypes["depth_size"])
+        elif methods.get(method).Config is PrototypeConfig:
+            values[part.name] = prototypes[part.name]
+        else:
+            values[part.name] = own.get(part.name, getattr(methods.get(method).Config(), part.name))
+    return values
+
+
+def _trial_rows(row: TuneRow, domains: int, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """For trials.json: every trial with all its values, and whether the best is inside what was tried."""
+    names = {**dict(zip(("sequence", "backbone", "method"), row, strict=True)), "domains": domains}
+    best, edge = best_of(judged), edge_of(judged)
+    return [
+        {
+            **names,
+            "trial": trial.number,
+            "values": values,
+            "score": error if math.isfinite(error) else None,
+            "chosen": trial is best[0],
+            **({"edge": edge[0].name if edge else None} if trial is best[0] else {}),
+        }
+        for trial, values, error in judged
+    ]
 
 
 def _merged(path: Path, chosen: Mapping[TuneRow, dict[str, Any]]) -> dict[str, Any]:

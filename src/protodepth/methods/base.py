@@ -32,6 +32,7 @@ class Method(ABC):
     """Hooks, in the order they are called for each domain; the default body of each is finetuning.
 
     ``prepare``       once, before everything: all domains of the sequence (only joint training may look at them)
+    ``learned_before`` in place of ``begin_domain`` and training, for a first domain that the model has learned
     ``begin_domain``  a snapshot, a new prototype set, an auxiliary network
     ``budget``        how many steps a stage of ``steps`` gets
     ``trainings``     how many times a stage's steps a whole sequence takes, for progress bars
@@ -64,6 +65,8 @@ class Method(ABC):
         """Raise ConfigError, before anything runs, if the method cannot work with this network."""
 
     def prepare(self, domains: Sequence[Domain]) -> None: ...
+
+    def learned_before(self, domain: Domain, fit: Fit) -> None: ...
 
     def begin_domain(self, domain: Domain, fit: Fit) -> None: ...
 

@@ -22,7 +22,7 @@ from protodepth.types import Batch, BatchPrediction, Float, Latents, LossTerms, 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class L2PConfig:
     """``first``: the domain that the network has learned before gets prompts too, with one stage's steps,
-    before the second begins.
+    before anything is measured on it.
     """
 
     prompts: int = 20  # a domain
@@ -67,7 +67,6 @@ class L2P(Method):
         super().__init__(model, objective, config)
         self.pools: dict[str, Pool] = {}
         self.active = ""
-        self.before: Domain | None = None  # learned by the network itself, waiting for its prompts
 
     @classmethod
     def check(cls, model: ProtoDepth) -> None:
@@ -81,17 +80,14 @@ class L2P(Method):
     def trainings(self, stages: int) -> int:
         return stages + self.config.first
 
+    def learned_before(self, domain: Domain, fit: Fit) -> None:
+        if self.config.first:
+            self.begin_domain(domain, fit)
+            fit(self, domain)
+
     def begin_domain(self, domain: Domain, fit: Fit) -> None:
-        if self.before is not None and self.before.name not in self.pools:
-            self.active = self.before.name
-            self.add(self.active)
-            fit(self, self.before)
         self.active = domain.name
         self.add(self.active)
-
-    def end_domain(self, domain: Domain) -> None:
-        if not self.pools and self.config.first:
-            self.before = domain
 
     def add(self, name: str) -> None:
         if name not in self.pools:

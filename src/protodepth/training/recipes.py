@@ -13,6 +13,7 @@ from protodepth.data.augment import AugmentConfig
 from protodepth.errors import UnknownNameError
 from protodepth.losses import ObjectiveConfig
 from protodepth.prototypes import PrototypeConfig
+from protodepth.selection import Selection
 from protodepth.training.drawn import DrawnRecipe
 from protodepth.training.schedule import Schedule
 
@@ -72,6 +73,8 @@ class SequenceRecipe:
     # Below, None is one way for all stages and is not written down: older recipe.toml files stay the same.
     stages: dict[str, StageRecipe] | None = None  # by the domain's name, where it differs from schedule and objective
     select: CheckpointChoice | None = None  # None = the last checkpoint of each stage
+    selection: Selection | None = None  # how a domain is chosen where none is given; None = descriptor, the paper's
+    augment: Literal["published", "base"] | None = None  # of later stages; None = the schedule's own
     scale: float | None = None  # share of the published epochs, in a rehearsal
 
     def schedule_for(self, domain: str, method: str) -> Schedule:
@@ -83,6 +86,9 @@ class SequenceRecipe:
         """
         stage = (self.stages or {}).get(domain)
         schedule = self.schedule if stage is None else stage.schedule
+        if self.augment is not None:
+            ways = {"published": AugmentConfig.published(), "base": BASE_AUGMENT}
+            schedule = replace(schedule, augment=replace(ways[self.augment], crop=schedule.augment.crop))
         return replace(schedule, rate=self.rates.get(method, schedule.rate))
 
     def objective_for(self, domain: str) -> ObjectiveConfig:

@@ -29,11 +29,11 @@ from protodepth.training.fit import check_processes
 from protodepth.training.log import JsonLines
 from protodepth.training.recipes import BaseRecipe, Recipe, SequenceRecipe, read_recipe
 from protodepth.training.sequence import build_method, learn_sequence, open_domains
-from protodepth.training.stages import total_steps
+from protodepth.training.stages import prepared_start, total_steps
 
 
 def train(
-    name: str,
+    name: str | Recipe,
     out: Path,
     *,
     method: str,
@@ -65,16 +65,18 @@ def train(
 
 
 def _begin(
-    name: str, out: Path, method: str, changes: dict[str, Any], overrides: tuple[str, ...], resume: bool
+    name: str | Recipe, out: Path, method: str, changes: dict[str, Any], overrides: tuple[str, ...], resume: bool
 ) -> Recipe:
     """The resolved recipe, after every check that can be made before anything runs;
     the folder is its own from here on.
     """
-    recipe = read_recipe(name)
+    recipe = read_recipe(name) if isinstance(name, str) else name
     fields = {f.name for f in dataclasses.fields(recipe)}
     wrong = [key for key in changes if key not in fields]
     if wrong:
-        raise ConfigError(f"recipe {name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks")
+        raise ConfigError(
+            f"recipe {recipe.name!r} has no setting {wrong[0]!r}: --{wrong[0]} is for recipes of base networks"
+        )
     recipe = config.override(dataclasses.replace(recipe, **changes), overrides)
     _check_recipe(recipe, method)
     _claim_run(out, recipe, method if isinstance(recipe, SequenceRecipe) else "", resume)
@@ -139,7 +141,10 @@ def _run_base(recipe: BaseRecipe, out: Path, device: torch.device) -> None:
         reporter.line(f"{out / 'model'} is complete: nothing to do")
         return
     log = JsonLines(_log_file(out))
-    with reporter.bar(f"training {recipe.name}", recipe.schedule.steps) as advance:
+    steps = recipe.schedule.steps
+    if recipe.schedule.epochs is not None:
+        steps = recipe.schedule.counted(len(open_domain(recipe.data).train)).steps
+    with reporter.bar(f"training {recipe.name}", steps) as advance:
 
         def each(step: int, record: dict[str, Any]) -> None:
             advance(step)
@@ -175,6 +180,8 @@ def _run_method(recipe: SequenceRecipe, name: str, out: Path, device: torch.devi
     reporter, log = Reporter(quiet=not distributed.leads()), JsonLines(_log_file(out))
     model = ProtoDepth.from_pretrained(resolve(recipe.start)).to(device)
     domains = open_domains(recipe)
+    if recipe.stages:  # a recipe of the paper starts from any base, also a converted one
+        model = prepared_start(model, recipe, domains[0])
     check_nothing_lost(out / "model", {*model.domains, *(domain.name for domain in domains)})
     total = total_steps(recipe, name, build_method(name, model, recipe), domains)
     with reporter.bar(f"{name} on {recipe.name}", total) as advance:

@@ -49,6 +49,7 @@ class SequenceResult:
     skipped: int = 0
     extra_parameters: int = 0
     extra_bytes: int = 0
+    scenes: dict[str, Any] = field(default_factory=dict)  # errors of every test frame, see _scene_errors
     record: dict[str, Any] = field(default_factory=dict)  # what the method says of itself
 
     @property
@@ -165,7 +166,8 @@ def run_sequence(
     incremental: list[list[dict[str, float]]] = []
     agnostic: list[list[dict[str, float]]] = []
     last: list[Evaluation] = []
-    seconds, skipped = [], 0
+    scenes: list[list[tuple[Evaluation, Evaluation]]] = []
+    seconds, skipped, before = [], 0, 0.0
     bad: dict[str, dict[str, str]] = {}
     kept: dict[str, dict[str, Any]] = {}
     method.prepare(domains)
@@ -179,16 +181,21 @@ def run_sequence(
             _agree(method)
             progress = fit(method, domain, curve.during(stage, domains[: stage + 1]))
             method.end_domain(domain)
-            seconds.append(time.monotonic() - started - (curve.seconds - looked))
+            seconds.append(before + time.monotonic() - started - (curve.seconds - looked))
+            before = 0.0
             skipped += progress.skipped
             bad |= {f"{domain.name} train": progress.bad_frames} if progress.bad_frames else {}
             kept |= {domain.name: progress.kept} if progress.kept else {}
-        else:
-            method.end_domain(domain)  # learned before: its Fisher, buffer or teacher is taken now
+        else:  # its prompts, Fisher, buffer or teacher are made now, and only then it is measured
+            started = time.monotonic()
+            method.learned_before(domain, auxiliary)
+            before = time.monotonic() - started
+            method.end_domain(domain)
         _agree(method)
         report(f"{method.name}: evaluating after {domain.name}")
         after_domain(domain)
         pairs = [judge.settings(d) for d in domains]
+        scenes.append(pairs)
         judge.check()
         incremental.append([given.mean for given, _ in pairs])
         last = [not_told for _, not_told in pairs]
@@ -207,8 +214,27 @@ def run_sequence(
         skipped=skipped,
         extra_parameters=method.extra_parameters(),
         extra_bytes=method.extra_bytes(),
+        scenes=_scene_errors(scenes, agnostic=method.chooses),
         record=method.record() | ({"bad_frames": bad} if bad else {}) | ({"checkpoints": kept} if kept else {}),
     )
+
+
+SCENE_METRICS = ("mae", "rmse")
+SceneErrors = dict[str, Any]
+
+
+def _scene_errors(stages: Sequence[Sequence[tuple[Evaluation, Evaluation]]], *, agnostic: bool) -> SceneErrors:
+    """Errors of every test frame, so that others can resample them: ``[setting][metric][k][j][frame]``, j <= k, in mm
+    to a hundredth; ``names``: of the frames of each domain.
+    """
+    errors: SceneErrors = {"names": [[row["name"] for row in given.images] for given, _ in stages[-1]]}
+    for number, setting in enumerate(("incremental", "agnostic")[: 1 + agnostic]):
+        errors[setting] = {
+            m: [[[round(row[m], 2) for row in pair[number].images] for pair in pairs[: k + 1]]
+                for k, pairs in enumerate(stages)]
+            for m in SCENE_METRICS
+        }  # fmt: skip
+    return errors
 
 
 def _agree(method: Method) -> None:
@@ -251,6 +277,8 @@ def build_method(name: str, model: ProtoDepth, recipe: SequenceRecipe) -> Method
         values = dataclasses.replace(recipe.prototypes, **options)
     method = build(name, start, build_objective(start, recipe.objective), values)
     method.seed = recipe.seed
+    if recipe.selection is not None:
+        start.rule = dataclasses.replace(start.rule, selection=recipe.selection)
     return method
 
 

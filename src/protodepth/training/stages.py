@@ -4,13 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from protodepth import distributed
+from protodepth.backbones.posenet import PoseNet
 from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError
 from protodepth.methods.base import Method
+from protodepth.methods.statistics import describe
 from protodepth.metrics import METRICS
+from protodepth.model import ProtoDepth
 from protodepth.storage import files
 from protodepth.training.evaluate import evaluate
 from protodepth.training.fit import FitRecord, fit
@@ -129,6 +133,21 @@ class StageFit:
         return fit_selected(
             method, domain, schedule, recipe.select, seed=recipe.seed, log=self.log, folder=place, each_step=each_step
         )
+
+
+def prepared_start(model: ProtoDepth, recipe: SequenceRecipe, first: Domain) -> ProtoDepth:
+    """The start of a sequence: with D_1's descriptor and no other domain's, and with a pose network where the objective
+    needs one (a converted network comes without).
+    """
+    for name in model.domains:
+        if name != first.name:
+            model.delete_domain(name)
+    if model.pose is None and recipe.objective.poses == "network" and model.backbone.default_pose:
+        torch.manual_seed(recipe.seed)
+        model.pose = PoseNet(**model.backbone.default_pose).to(next(model.backbone.parameters()).device)
+    if first.name not in model.domains:
+        describe(model, first.name, first.train, first.val)
+    return model
 
 
 def total_steps(recipe: SequenceRecipe, name: str, method: Method, domains: list[Domain]) -> int:

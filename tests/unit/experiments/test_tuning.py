@@ -1,6 +1,7 @@
 """Equal trials for every method, judged on val frames."""
 
 import json
+import math
 
 import pytest
 
@@ -10,23 +11,12 @@ from protodepth.experiments import (
     tuning,
 )
 from protodepth.experiments.planning import chosen_values, read_tuned
-
-
-def test_every_method_gets_the_same_number_of_trials_and_the_first_is_the_recipe():
-    for method in tuning.SPACES:
-        found = tuning.trials(method, 5)
-        assert [t.number for t in found] == list(range(5))
-        assert found[0].tuned({}) == {}
-        assert len({json.dumps(t.values) for t in found}) == 5
-        for trial in found[1:]:
-            for name, low, high in tuning.SPACES[method]:
-                assert 0.95 * low <= trial.values[name] <= 1.05 * high
-    with pytest.raises(UnknownNameError, match="ewc"):
-        tuning.trials("pretrained", 3)
+from protodepth.experiments.trials import Trial, trials
+from protodepth.methods.ewc import EWCConfig
 
 
 def test_trials_are_judged_on_val_frames():
-    trial = tuning.trials("ewc", 2)[1]
+    trial = trials("ewc", 2)[1]
     planned = tuning.plan_trial(change(backbones=("lite",)), "indoor", "lite", trial)
     assert planned.inputs["split"] == "val"
     assert planned.inputs["recipe"]["rates"]["ewc"] == trial.values["rate"]
@@ -34,7 +24,7 @@ def test_trials_are_judged_on_val_frames():
 
 
 def test_trials_see_two_domains_or_all_three():
-    trial = tuning.trials("protodepth", 1)[0]
+    trial = trials("protodepth", 1)[0]
     seen = [
         tuning.plan_trial(change(), "indoor", "lite", trial, domains).inputs["recipe"]["domains"] for domains in (2, 3)
     ]
@@ -48,7 +38,7 @@ def test_trials_see_two_domains_or_all_three():
 
 def test_trials_may_start_from_chosen_values_and_change_only_their_own():
     start = {"indoor": {"any": {"protodepth": {"rate": 0.07, "settings": {"image_size": 60, "separation": 0.044}}}}}
-    first, second = tuning.trials("protodepth", 2)
+    first, second = trials("protodepth", 2)
     kept = tuning.plan_trial(change(tuned=start), "indoor", "kbnet", first).inputs["recipe"]
     assert (kept["rates"]["protodepth"], kept["prototypes"]["image_size"], kept["prototypes"]["separation"]) == (
         0.07,
@@ -89,3 +79,36 @@ def test_a_tuned_file_with_unknown_names_is_refused(tmp_path):
     (tmp_path / "t.toml").write_text("[indoor.lite.sgd]\nrate = 1e-3\n")
     with pytest.raises(UnknownNameError, match="ewc"):
         read_tuned(tmp_path / "t.toml")
+
+
+def test_a_trial_ran_with_the_recipes_values_where_it_has_none_of_its_own():
+    cell = tuning.plan_trial(change(), "indoor", "kbnet", Trial("ewc", 0, {}))
+    assert tuning.values_of(cell, "ewc") == {"rate": 1e-3, "strength": EWCConfig().strength, "steps": 2}
+    cell = tuning.plan_trial(change(), "indoor", "kbnet", Trial("protodepth", 1, {"sizes": (25, 10), "steps": 700}))
+    values = tuning.values_of(cell, "protodepth")
+    assert (values["sizes"], values["steps"], values["rate"]) == ((25, 10), 700, 6e-2)
+    cell = tuning.plan_trial(change(), "indoor", "kbnet", Trial("lwf", 1, {"space": "log", "weight": 0.5}))
+    assert cell.inputs["recipe"]["settings"]["lwf"] == {"space": "log", "weight": 0.5}
+
+
+def test_trials_go_on_beyond_an_edge_and_the_file_names_one_that_stays(tmp_path, monkeypatch):
+    """The error falls with the rate down to 1e-5, far below the space."""
+
+    def results(self, cell):
+        rate = cell.inputs["recipe"]["rates"]["finetune"]
+        return document("finetune", [[10, 99], [10, 10 + abs(math.log(rate / 1e-5))]])
+
+    monkeypatch.setattr(tuning, "run_cells", lambda cells, store, reporter: {})
+    monkeypatch.setattr(tuning.Store, "done", lambda self, cell: True)
+    monkeypatch.setattr(tuning.Store, "result", results)
+    monkeypatch.setattr(tuning, "check_data", lambda cells, store: None)
+    options = change(sequences=("indoor",), backbones=("lite",), methods=("finetune",),
+                     tuned={"indoor": {"lite": {"finetune": {"rate": 1e-3}}}})  # fmt: skip
+    chosen = tuning.tune(8, tmp_path, options)
+    record = json.loads((tmp_path / "trials.json").read_text())["trials"]
+    assert chosen["indoor", "lite", "finetune"]["rate"] == pytest.approx(1e-5, rel=0.3)
+    assert len(record) >= 8
+    assert len({json.dumps(t["values"], sort_keys=True) for t in record}) == len(record)
+    (best,) = (t for t in record if t["chosen"])
+    assert best["edge"] is None
+    assert "steps" not in best["values"]  # they are given here

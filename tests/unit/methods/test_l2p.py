@@ -105,12 +105,18 @@ def test_prompts_matter_and_the_name_of_a_domain_does_not():
 
 
 @pytest.mark.parametrize(("first", "expected"), [(True, ["a", "b", "c"]), (False, ["b", "c"])])
-def test_the_first_domain_gets_prompts_before_the_second_begins_unless_switched_off(first, expected):
+def test_the_first_domain_gets_prompts_before_it_is_measured_unless_switched_off(first, expected):
     method, fitted = make(first=first), []
     a, b, c = (toy_domain(name, [(0.5, 1.0)]) for name in "abc")
+
+    def fit(m, d, /):
+        fitted.append((m.active, d.name))
+
+    method.learned_before(a, fit)
     method.end_domain(a)
+    assert list(method.pools) == expected[:-2]
     for domain in (b, c):
-        method.begin_domain(domain, lambda m, d, /: fitted.append((m.active, d.name)))
+        method.begin_domain(domain, fit)
         method.end_domain(domain)
     assert list(method.pools) == expected
     assert fitted == ([("a", "a")] if first else [])

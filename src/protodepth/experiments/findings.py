@@ -1,0 +1,131 @@
+"""What the numbers of a main table say, in sentences, for or against the paper; none says more than its interval."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from protodepth.experiments.intervals import AT_THE_END, FEWEST_SEEDS, standing
+from protodepth.experiments.paper import OURS, agnostic_wins, gain, main_rows
+from protodepth.experiments.scores import SCORE_NAMES, Group, network_name
+from protodepth.metrics import METRICS
+from protodepth.report.results import METRIC_NAMES, UNRANKED, display_name
+
+CLAIMED = ("performance", "spto", AT_THE_END)
+
+
+def findings(rows: Sequence[Group], sequence: str) -> list[str]:
+    """All sentences of a main table."""
+    lines = [*_forgetting(rows)]
+    for backbone in dict.fromkeys(g.backbone for g in rows):
+        own = [g for g in rows if g.backbone == backbone]
+        lines += [_place(own, setting, score) for setting in ("incremental", "agnostic") for score in CLAIMED]
+        lines += [_choosing(own), _plasticity(own)]
+    lines += _agnostic(rows, sequence)
+    return [line for line in lines if line]
+
+
+def _forgetting(rows: Sequence[Group]) -> list[str]:
+    lines = []
+    zero = [g for g in rows if g.method == OURS and g.setting == "incremental"]
+    if zero:
+        worst = max(abs(v) for g in zero for m in METRICS for v in g.values("forgetting", m))
+        lines.append(
+            f"ProtoDepth's forgetting with the domain given: at most {worst:.6f} % in any network, metric and seed."
+        )
+    choosing = {g.method for g in rows if g.setting == "agnostic"}
+    baselines = sorted({display_name(g.method) for g in rows if g.method not in choosing})
+    if baselines:
+        lines.append(
+            "Same numbers with and without the domain's name (one network, checked on a frame of each domain): "
+            f"{', '.join(baselines)}."
+        )
+    gains = gain([g.row() for g in rows], "forgetting", "agnostic")
+    if gains.cells:
+        verdict = "less" if gains.mean > 50 else "not less"
+        lines.append(
+            f"ProtoDepth-A's forgetting is {gains.mean:.1f} % below the best baseline's on average (over "
+            f"{len(gains.cells)} cells of network and metric): {verdict} than half of it."
+        )
+    if gains.undefined:
+        cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in gains.undefined)
+        lines.append(
+            f"The best baseline forgets nothing (at or below 0 %) in {cells}: these cells are not in that mean."
+        )
+    return lines
+
+
+def _agnostic(rows: Sequence[Group], sequence: str) -> list[str]:
+    own = [g.row() for g in rows]
+    wins = [f"{network_name(b)} {SCORE_NAMES[s]} {METRIC_NAMES[m]} ({d:+.2f} %)" for b, s, m, d in agnostic_wins(own)]
+    lines = ["ProtoDepth-A beats ProtoDepth in: " + (", ".join(wins) if wins else "no cell") + "."]
+    if sequence in ("indoor", "outdoor"):
+        paper = [
+            f"{network_name(b)} {SCORE_NAMES[s]} {METRIC_NAMES[m]}" for b, s, m, _ in agnostic_wins(main_rows(sequence))
+        ]
+        lines.append("In the paper it does in: " + (", ".join(paper) if paper else "no cell") + ".")
+    return lines
+
+
+def _means(group: Group, score: str, metric: str = "mae") -> float:
+    """Mean of a score over the seeds."""
+    if score == AT_THE_END:
+        return float(np.mean([group.matrix(seed, metric).values[-1].mean() for seed in group.documents]))
+    return float(np.mean(group.values(score, metric)))
+
+
+def _rivals(rows: Sequence[Group]) -> list[Group]:
+    """The baselines: sequential methods that learn, without a domain's name where they choose one."""
+    return [g for g in rows if g.method not in (OURS, *UNRANKED) and g.setting == "incremental"]
+
+
+def _place(rows: Sequence[Group], setting: str, score: str) -> str:
+    """Where ProtoDepth stands among the methods of a network, and whether the seeds and scenes decide it."""
+    ours, others = [g for g in rows if g.method == OURS and g.setting == setting], _rivals(rows)
+    if not ours or not others:
+        return ""
+    place = standing(ours[0], others, score)
+    if place is None:
+        return ""
+    rival = next(g for g in others if g.name == place.against)
+    few = f", fewer than {FEWEST_SEEDS} seeds" if place.interval.seeds < FEWEST_SEEDS else ""
+    return (
+        f"{network_name(ours[0].backbone)}, {SCORE_NAMES[score]} (MAE): {ours[0].name} {_means(ours[0], score):.1f} mm, "
+        f"{rival.name} {_means(rival, score):.1f} mm, difference {place.interval.text()}, {place.interval.seeds} seed(s)"
+        f"{few}: {place.verdict}."
+    )
+
+
+def _share(ours: float, reference: float) -> float:
+    """Per cent above the reference.
+
+    >>> _share(11.0, 10.0)
+    10.0
+    """
+    return 100 * (ours - reference) / reference if reference else float("nan")
+
+
+def _choosing(rows: Sequence[Group]) -> str:
+    """What not knowing the domain costs."""
+    pair = {g.setting: g for g in rows if g.method == OURS}
+    if len(pair) < 2:
+        return ""
+    costs = [_share(_means(pair["agnostic"], s), _means(pair["incremental"], s)) for s in CLAIMED]
+    texts = ", ".join(f"{SCORE_NAMES[s]} {c:+.1f} %" for s, c in zip(CLAIMED, costs, strict=True))
+    return f"{network_name(rows[0].backbone)}, ProtoDepth-A above ProtoDepth (MAE): {texts}."
+
+
+def _learned(group: Group, metric: str = "mae") -> float:
+    """Mean error on the later domains when each was learned."""
+    return float(np.mean([np.diag(group.matrix(seed, metric).values)[1:].mean() for seed in group.documents]))
+
+
+def _plasticity(rows: Sequence[Group]) -> str:
+    """How much less a frozen network learns than a free one."""
+    ours = [g for g in rows if g.method == OURS and g.setting == "incremental"]
+    free = [g for g in rows if g.method == "finetune"]
+    if not ours or not free:
+        return ""
+    return (
+        f"{network_name(rows[0].backbone)}, later domains when learned (MAE): ProtoDepth {_learned(ours[0]):.1f} mm, "
+        f"Finetuned {_learned(free[0]):.1f} mm ({_share(_learned(ours[0]), _learned(free[0])):+.1f} %)."
+    )
