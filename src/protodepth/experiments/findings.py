@@ -88,10 +88,10 @@ def _place(rows: Sequence[Group], setting: str, score: str) -> str:
         return ""
     rival = next(g for g in others if g.name == place.against)
     few = f", fewer than {FEWEST_SEEDS} seeds" if place.interval.seeds < FEWEST_SEEDS else ""
+    numbers = f"{ours[0].name} {_means(ours[0], score):.1f} mm, {rival.name} {_means(rival, score):.1f} mm"
     return (
-        f"{network_name(ours[0].backbone)}, {SCORE_NAMES[score]} (MAE): {ours[0].name} {_means(ours[0], score):.1f} mm, "
-        f"{rival.name} {_means(rival, score):.1f} mm, difference {place.interval.text()}, {place.interval.seeds} seed(s)"
-        f"{few}: {place.verdict}."
+        f"{network_name(ours[0].backbone)}, {SCORE_NAMES[score]} (MAE): {numbers}, difference "
+        f"{place.interval.text()}, {place.interval.seeds} seed(s){few}: {place.verdict}."
     )
 
 

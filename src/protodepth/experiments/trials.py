@@ -97,7 +97,7 @@ class Trial:
         return tuned | ({"settings": values} if values else {})
 
 
-Judged = tuple[Trial, dict[str, Any], float]  # a trial, all values that it ran with, and its error
+JudgedTrial = tuple[Trial, dict[str, Any], float]  # a trial, all values that it ran with, and its error
 
 
 def space_of(method: str, *, steps: bool = True) -> tuple[LogRange | Ways, ...]:
@@ -127,11 +127,11 @@ def trials(method: str, count: int, *, steps: bool = True) -> list[Trial]:
     ]
 
 
-def best_of(judged: Sequence[Judged]) -> Judged:
+def best_of(judged: Sequence[JudgedTrial]) -> JudgedTrial:
     return min(judged, key=lambda row: row[2])
 
 
-def edge_of(judged: Sequence[Judged]) -> tuple[LogRange, int] | None:
+def edge_of(judged: Sequence[JudgedTrial]) -> tuple[LogRange, int] | None:
     """The first number of the best trial that no other trial surrounds, and on which side: -1 below, 1 above.  None:
     the best is inside, or where the range ends.
     """
@@ -146,7 +146,7 @@ def edge_of(judged: Sequence[Judged]) -> tuple[LogRange, int] | None:
     return None
 
 
-def following(judged: Sequence[Judged], count: int) -> Trial | None:
+def following(judged: Sequence[JudgedTrial], count: int) -> Trial | None:
     """The next trial, or None when a method has its trials.
 
     Half of the ``count`` trials fill the space.  Then, as long as the best is at an edge, the next trial goes beyond

@@ -16,7 +16,7 @@ from protodepth.experiments.bench import check_data, claim_folder, run_cells
 from protodepth.experiments.cells import Cell, Store, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
-from protodepth.experiments.trials import Judged, Trial, best_of, edge_of, following, space_of, trials
+from protodepth.experiments.trials import JudgedTrial, Trial, best_of, edge_of, following, space_of, trials
 from protodepth.methods.base import methods
 from protodepth.metrics import METRICS
 from protodepth.progress import Reporter
@@ -104,9 +104,9 @@ def tune(
 
 def _judge_row(
     row: TuneRow, begun: Sequence[Trial], count: int, options: Options, domains: int, store: Store, reporter: Reporter
-) -> tuple[list[Judged], dict[str, str]]:
+) -> tuple[list[JudgedTrial], dict[str, str]]:
     """All trials of a method with a network on a sequence; one that failed has an infinite error."""
-    judged: list[Judged] = []
+    judged: list[JudgedTrial] = []
     lost: dict[str, str] = {}
     waiting = list(begun)
     while waiting:
@@ -139,7 +139,7 @@ def values_of(cell: Cell, method: str, *, steps: bool = True) -> dict[str, Any]:
     return values
 
 
-def _trial_rows(row: TuneRow, domains: int, judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def _trial_rows(row: TuneRow, domains: int, judged: Sequence[JudgedTrial]) -> list[dict[str, Any]]:
     """For trials.json: every trial with all its values, and whether the best is inside what was tried."""
     names = {**dict(zip(("sequence", "backbone", "method"), row, strict=True)), "domains": domains}
     best, edge = best_of(judged), edge_of(judged)

@@ -10,7 +10,7 @@ from protodepth.experiments.trials import (
     EXTRA,
     SPACES,
     STEPS,
-    Judged,
+    JudgedTrial,
     LogRange,
     Trial,
     Ways,
@@ -22,12 +22,12 @@ from protodepth.experiments.trials import (
 from protodepth.methods.base import methods
 
 
-def judged(method: str, *rows: tuple[dict, float]) -> list[Judged]:
+def judged(method: str, *rows: tuple[dict, float]) -> list[JudgedTrial]:
     return [(Trial(method, n, values), values, error) for n, (values, error) in enumerate(rows)]
 
 
-def search(method: str, start: dict, count: int, error) -> list[Judged]:
-    rows: list[Judged] = []
+def search(method: str, start: dict, count: int, error) -> list[JudgedTrial]:
+    rows: list[JudgedTrial] = []
     for trial in trials(method, count // 2):
         values = trial.values or start
         rows.append((trial, values, error(values)))
