@@ -1,4 +1,4 @@
-"""From a user's arrays to a Batch, with every check that the inside of the program then need not repeat."""
+"""From a user's arrays to a Batch of one or several frames, with every check that the inside need not repeat."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -39,7 +39,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(kind: type[T], values: dict[str, Any], where: str = "configuration") -> T:
-    """Validated construction; the message names the field."""
+    """A frozen dataclass from plain values, as TOML has them, all checked; the message names the field."""
     _check_names(kind, values, where)
     try:
         return TypeAdapter(kind).validate_python(values)

@@ -116,7 +116,7 @@ def warp(image: Image, depth: Depth, pose: Float[Tensor, "b 4 4"], K: Float[Tens
 
 
 def skew(v: Float[Tensor, "b 3"]) -> Float[Tensor, "b 3 3"]:
-    """The matrix of a cross product: :math:`[v]_\times u = v \times u`."""
+    r"""The matrix of a cross product: :math:`[v]_\times u = v \times u`."""
     zero = torch.zeros_like(v[:, 0])
     x, y, z = v.unbind(-1)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(-1, 3, 3)

@@ -50,7 +50,7 @@ def ssim(a: Image, b: Image) -> Tensor:
 
 
 def ssim_distance(a: Image, b: Image) -> Tensor:
-    """clamp((1 - SSIM)/2, 0, 1)"""
+    """The structural term of two images, pixel by pixel: clamp((1 - SSIM)/2, 0, 1)"""
     return ((1 - ssim(a, b)) / 2).clamp(0, 1)
 
 

@@ -14,7 +14,7 @@ UNITS = {"mae": "mm", "rmse": "mm", "imae": "1/km", "irmse": "1/km"}
 
 
 def evaluation_crop(array: np.ndarray, crop: tuple[int, int] | None) -> np.ndarray:
-    """The bottom rows and centred columns: rows [H-h, H), columns [W//2 - w//2, W//2 + w//2)."""
+    """What of a map is judged: the bottom rows [H-h, H) and the centred columns [W//2 - w//2, W//2 + w//2)."""
     if crop is None:
         return array
     rows, columns = crop
@@ -28,7 +28,7 @@ def evaluation_crop(array: np.ndarray, crop: tuple[int, int] | None) -> np.ndarr
 
 
 def counts(ground_truth: np.ndarray, min_depth: float, max_depth: float) -> np.ndarray:
-    r"""Which pixels count: :math:`\max(0, d_{min}) < d < d_{max}`, both strict."""
+    r"""Which pixels count in the errors: :math:`\max(0, d_{min}) < d < d_{max}`, both strict."""
     return (ground_truth > 0) & (ground_truth > min_depth) & (ground_truth < max_depth)
 
 

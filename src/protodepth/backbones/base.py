@@ -1,4 +1,4 @@
-"""What a network must offer so that prototypes can adapt it (encode, declared latents, decode), and its depth range."""
+"""The base class of networks: what one must offer so that prototypes can adapt it; depth range, parameter count."""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
-"""Building blocks and latent layers shared by the published networks, under the names of the official checkpoints.
+"""Building blocks and latent layers that networks share; the published ones' under the official checkpoints' names.
 
-No convolution has a bias; padding is k // 2, so a stride-2 convolution gives ceil(side / 2); the activation is leaky
-ReLU with slope 0.2 unless told otherwise.
+No convolution of theirs has a bias; padding is k // 2, so a stride-2 convolution gives ceil(side / 2); they activate by
+leaky ReLU with slope 0.2 unless told otherwise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "linear": lambda x: x,
 }
+
+
+def plain_conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
+    """A convolution with bias for our own networks: the size stays (or is divided by the stride), He's start."""
+    layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2)
+    nn.init.kaiming_normal_(layer.weight, a=0.2)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
 
 
 class Conv(nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.layers import plain_conv
 from protodepth.geometry import outlier_free
 from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Mask, Modality
 
@@ -52,13 +53,6 @@ def _spread(cells: Tensor, like: Tensor, factor: int) -> Tensor:
     return F.interpolate(cells, scale_factor=float(factor), mode="bilinear", align_corners=False)[..., :height, :width]
 
 
-def _conv(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1)
-    nn.init.kaiming_normal_(layer.weight, a=0.2)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer
-
-
 class EncoderStage(nn.Module):
     """Two 3x3 convolutions, the first halves the size; the input is activated first, so that a latent is linear.
 
@@ -67,7 +61,7 @@ class EncoderStage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.down, self.mix = _conv(inputs, outputs, stride=2), _conv(outputs, outputs)
+        self.down, self.mix = plain_conv(inputs, outputs, stride=2), plain_conv(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mix(F.leaky_relu(self.down(F.leaky_relu(x, 0.2)), 0.2))
@@ -78,7 +72,7 @@ class Merge(nn.Module):
 
     def __init__(self, inputs: int, skip: int, outputs: int) -> None:
         super().__init__()
-        self.up, self.mix = _conv(inputs, outputs), _conv(outputs + skip, outputs)
+        self.up, self.mix = plain_conv(inputs, outputs), plain_conv(outputs + skip, outputs)
 
     def forward(self, x: Tensor, skip: Tensor) -> Tensor:
         x = F.interpolate(x, size=skip.shape[-2:], mode="nearest")
@@ -115,7 +109,7 @@ class Lite(Backbone):
         self.image_stages, self.depth_stages = self._stages(i), self._stages(d)
         widths = [i[4] + d[4], i[4], i[3], i[2], i[1]]  # of the decoder, from the bottleneck up to full size
         self.merges = nn.ModuleList([Merge(widths[n], i[3 - n] + d[3 - n], widths[n + 1]) for n in range(4)])
-        self.head = _conv(widths[-1], 1)
+        self.head = plain_conv(widths[-1], 1)
         nn.init.normal_(self.head.weight, std=1e-2)
         self.latent_specs = (
             *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
@@ -126,7 +120,7 @@ class Lite(Backbone):
 
     @staticmethod
     def _stages(widths: tuple[int, ...]) -> nn.ModuleList:
-        return nn.ModuleList([_conv(3, widths[0]), *(EncoderStage(a, b) for a, b in pairwise(widths))])
+        return nn.ModuleList([plain_conv(3, widths[0]), *(EncoderStage(a, b) for a, b in pairwise(widths))])
 
     def config(self) -> dict[str, Any]:
         return {

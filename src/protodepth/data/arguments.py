@@ -54,7 +54,7 @@ BUILT_IN = {  # name -> module that registers it; imported when asked for
 
 
 def dataset_names() -> tuple[str, ...]:
-    """All names that may stand before the colon, built-in and from other packages."""
+    """The names of all datasets that a data argument may begin with, built-in and from other packages."""
     return tuple(sorted({*BUILT_IN, *datasets.names()}))
 
 

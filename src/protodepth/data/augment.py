@@ -73,7 +73,7 @@ class AugmentConfig:
 
 
 def generator(seed: int, step: int) -> torch.Generator:
-    """Random numbers of one step: a resumed run draws the same ones."""
+    """Random numbers for the augmentation of one step: a resumed run draws the same ones."""
     return torch.Generator().manual_seed((seed * 1_000_003 + step) % 2**63)
 
 
@@ -101,7 +101,7 @@ class Draws:
 
 
 def crop(batch: Batch, config: AugmentConfig, random: torch.Generator, *, at_most: bool = False) -> Batch:
-    """A random window of the batch: images, depth, neighbours; the principal point moves along.
+    """Augmentation by a random window of the batch: images, depth, neighbours; the principal point moves along.
 
     ``at_most``: a smaller frame stays whole, as an old domain's among those that are replayed.
     """

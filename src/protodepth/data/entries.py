@@ -104,7 +104,7 @@ def _line_offsets(data: bytes | mmap.mmap, chunk: int = 1 << 22) -> np.ndarray:
 
 
 class Container(Protocol):
-    """Reads pictures and depth out of a file that holds many.  Must be picklable."""
+    """Where the pictures and depth of an entry come from if one file holds many. Must be picklable."""
 
     def image(self, path: Path, inside: str) -> np.ndarray: ...
     def image_bytes(self, path: Path, inside: str) -> bytes: ...
@@ -247,7 +247,7 @@ class FrameReader:
 
 
 def frame_seed(seed: int, name: str) -> int:
-    """A seed that depends on the dataset's seed and the frame alone, not on the order of reading."""
+    """A seed for what an entry's reader draws: by the dataset's seed and the frame, not by the order of reading."""
     return zlib.crc32(f"{seed}|{name}".encode())
 
 

@@ -57,7 +57,7 @@ class Faults:
 
 
 def readable(data: FrameDataset, faults: Faults, numbers: Iterable[int] | None = None) -> Iterator[Frame]:
-    """The frames of the given numbers (all of them) without those that cannot be read, which are counted."""
+    """The frames of the given numbers (all of them) without those that cannot be read, which are counted as faults."""
     for index in range(len(data)) if numbers is None else numbers:
         try:
             frame = data[index]
@@ -154,7 +154,7 @@ def kind_of(error: ProtoDepthError) -> str:
 
 
 def error_of(kind: str) -> type[DataError]:
-    """The inverse of :func:`kind_of`, for an error that was written down."""
+    """The error for a kind of fault that was written down: the inverse of :func:`kind_of`."""
     return next((cls for cls, known in KINDS.items() if known == kind), DataError)
 
 

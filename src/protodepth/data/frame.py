@@ -34,7 +34,7 @@ class FrameDataset(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalRules:
-    """Which pixels count: strict depth caps, and a crop of the bottom rows and centred columns."""
+    """Which pixels of a domain's frames are judged: strict depth caps, a crop (bottom rows, centred columns)."""
 
     min_depth: float
     max_depth: float
@@ -71,7 +71,7 @@ class Subset:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most so many of the numbers 0 to count - 1, evenly spaced from the first to the last.
+    """Which frames to take: at most so many of the numbers 0 to count - 1, evenly spaced from first to last.
 
     >>> evenly(10, 4), evenly(2, 4)
     ([0, 3, 6, 9], [0, 1])

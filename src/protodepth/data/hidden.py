@@ -141,7 +141,7 @@ def hide_in_batch(batch: Batch, config: HideConfig, rng: np.random.Generator) ->
 
 
 def hide_in_batches(batches: Iterable[Batch], config: HideConfig, *, start: int, seed: int) -> Iterator[Batch]:
-    """Other points in each step; the same ones for a run that is resumed at ``start``."""
+    """Training batches with points hidden, others in each step; the same ones for a run resumed at ``start``."""
     for step, batch in enumerate(batches, start):
         yield hide_in_batch(batch, config, np.random.default_rng((seed, step)))
 

@@ -9,14 +9,14 @@ Points = Float[np.ndarray, "n 3"]
 
 
 def transform(points: Points, pose: Float[np.ndarray, "4 4"]) -> Points:
-    """Apply a rigid motion to points in rows."""
+    """Apply a rigid motion to LiDAR points in rows."""
     return points @ pose[:3, :3].T + pose[:3, 3]
 
 
 def write_nearest(
     columns: np.ndarray, rows: np.ndarray, depth: np.ndarray, size: tuple[int, int], *, last: bool = False
 ) -> Float[np.ndarray, "h w"]:
-    """A depth map from points at whole pixels; where several fall on one pixel, the nearest stays (or the ``last``).
+    """A depth map from projected points; where several fall on one pixel, the nearest stays (or the ``last``).
 
     >>> write_nearest(np.array([1, 1]), np.array([0, 0]), np.array([9.0, 4.0]), (1, 2)).tolist()
     [[0.0, 4.0]]
@@ -37,7 +37,7 @@ def project(
     distortion: tuple[float, ...] = (),
     last: bool = False,
 ) -> Float[np.ndarray, "h w"]:
-    """Points in the camera's frame (x right, y down, z forward) as a depth map; pixel centres at integers.
+    """LiDAR points in the camera's frame (x right, y down, z forward) as a depth map; pixel centres at integers.
 
     ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.  ``last``: of several points on a pixel
     the last one stays, not the nearest.
@@ -66,7 +66,7 @@ def distort(x: np.ndarray, y: np.ndarray, k: tuple[float, ...]) -> tuple[np.ndar
 
 
 def drop_occluded(depth: Float[np.ndarray, "h w"], window: int = 7, threshold: float = 1.5) -> Float[np.ndarray, "h w"]:
-    """Without points that lie behind a point of their window by more than ``threshold`` metres."""
+    """A LiDAR depth map without points that lie behind one of their window by more than ``threshold`` metres."""
     filled = np.where(depth > 0, depth, np.inf)
     return np.where(ndimage.minimum_filter(filled, window) < depth - threshold, np.float32(0), depth)
 
@@ -74,6 +74,6 @@ def drop_occluded(depth: Float[np.ndarray, "h w"], window: int = 7, threshold: f
 def in_box(
     points: Points, centre: np.ndarray, size: np.ndarray, rotation: np.ndarray, margin: float = 0.1
 ) -> np.ndarray:
-    """Which points lie in a box (length, width, height along its own axes), grown by ``margin`` metres."""
+    """Which LiDAR points lie in a box (length, width, height along its own axes), grown by ``margin`` metres."""
     local = (points - centre) @ rotation
     return (np.abs(local) <= np.asarray(size) / 2 + margin).all(1)

@@ -82,8 +82,9 @@ def plan(names: Sequence[str], options: Options) -> list[Cell]:
 
 
 def check_data(cells: Sequence[Cell], store: Store) -> None:
-    """Data that cannot be opened and two domains of one name are errors here, not after hours;
-    finished cells need no data any more.
+    """Before a bench runs: data that cannot be opened and two domains of one name are errors now, not after hours.
+
+    Finished cells need no data any more.
     """
     names: dict[str, str] = {}
     for cell in cells:
@@ -98,7 +99,7 @@ def check_data(cells: Sequence[Cell], store: Store) -> None:
 
 
 def overview(names: Sequence[str], out: Path, options: Options, device: str | torch.device = "cpu") -> list[str]:
-    """What would run, and what is done: for ``--dry-run``.  With data of one's own also what it would cost here."""
+    """What a bench would run, and what is done (``--dry-run``); with data of one's own also what it would cost here."""
     store, cells = Store(out), ordered(plan(names, options))
     if options.data:
         return costs_text(cells, store.done, torch.device(device))
@@ -137,7 +138,7 @@ def _claim_settings(path: Path, experiment: Experiment, sequence: str, options: 
 def run_cells(
     cells: Sequence[Cell], store: Store, reporter: Reporter, *, workers: Workers = WORKERS, pause: float = PAUSE
 ) -> dict[str, str]:
-    """Run every cell that is not done, needs first; returns what failed by title."""
+    """Run every cell of a bench that is not done, needs first; returns what failed by title."""
     failed: dict[str, str] = {}
     lost: set[str] = set()  # keys of cells that failed, or need one that did
     while True:

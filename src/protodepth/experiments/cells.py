@@ -34,7 +34,7 @@ CellKind = Literal[
 
 
 def digest(value: Any) -> str:
-    """Hash of JSON-able settings, whatever the order of their names."""
+    """The key of a cell: a hash of its JSON-able inputs, whatever the order of their names."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

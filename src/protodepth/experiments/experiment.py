@@ -48,7 +48,7 @@ def by_sequence(finished: Finished) -> dict[str, list[tuple[Cell, dict[str, Any]
 
 
 def diagonal(documents: Sequence[dict[str, Any]], method: str, metric: str, k: int) -> list[float]:
-    """Error on D_k when it was learned (row k; a pretrained network has the same in every row)."""
+    """For an experiment's tables: error on D_k when it was learned (row k; pretrained: the same in every row)."""
     return [d["matrix"][method]["incremental"][metric][k][k] for d in documents]
 
 

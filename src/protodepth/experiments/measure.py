@@ -65,7 +65,7 @@ HARDER = ("100", "clustered", "tof", "tenth")
 
 
 def pattern(text: str) -> PointPattern:
-    """A pattern by name, or any sampler.
+    """A pattern of points to measure with, by name, or any sampler.
 
     >>> pattern("corners").sampler, pattern("harris:800").sampler
     ('harris:500', 'harris:800')
@@ -98,7 +98,7 @@ class MeasuredSource:
 
 
 def open_source(argument: str, split: str = "val", count: int = 8) -> MeasuredSource:
-    """At most ``count`` frames of a split, evenly spaced in time: a recording's folder, or any other data argument."""
+    """Frames to measure predictors on: at most ``count`` of a recording or any data argument, evenly spaced in time."""
     domain = open_domain(argument)
     data = domain.split(split)
     if not len(data):

@@ -20,7 +20,7 @@ OURS = "protodepth"
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """One row of a main table: forgetting in per cent, performance and SPTO in mm and 1/km."""
+    """One printed row of a main table: forgetting in per cent, performance and SPTO in mm and 1/km."""
 
     backbone: str
     method: str
@@ -56,7 +56,7 @@ def names() -> tuple[str, ...]:
 
 
 def table(name: str) -> dict[str, Any]:
-    """One table: its label, caption and rows.
+    """One table of the paper as it is printed: its label, caption and rows.
 
     >>> table("training-time")["rows"][0]["minutes"]
     [165.8, 35.4, 84.7, 17.3]
@@ -78,7 +78,7 @@ def by_metric(values: Sequence[float]) -> dict[str, float]:
 
 
 def score_rows(sequence: str) -> list[ScoreRow]:
-    """The rows of a main table and of the additional one for ``indoor``, ``outdoor`` or ``mixed``.
+    """The printed rows of a main table and of the additional one for ``indoor``, ``outdoor`` or ``mixed``.
 
     ProtoDepth-A of KBNet stands in both, the second time with two decimals: only the first is given.
 
@@ -96,7 +96,7 @@ def score_rows(sequence: str) -> list[ScoreRow]:
 
 
 def main_rows(sequence: str) -> list[ScoreRow]:
-    """Only the rows of the main table: what the text's means are taken over."""
+    """Only the printed rows of the main table: what the text's means are taken over."""
     known = {(r["backbone"], r["method"], r["setting"]) for r in table(sequence)["rows"]}
     return [r for r in score_rows(sequence) if (r.backbone, r.method, r.setting) in known]
 
@@ -129,8 +129,7 @@ def gain(rows: Iterable[ScoreRow], score: str, setting: str, *, baselines: Seque
 
 
 def agnostic_wins(rows: Iterable[ScoreRow]) -> list[tuple[str, str, str, float]]:
-    """Where ProtoDepth-A has a lower value than ProtoDepth:
-    (backbone, score, metric, difference in per cent of ProtoDepth's).
+    """Printed values where ProtoDepth-A is below ProtoDepth: (backbone, score, metric, difference in per cent).
 
     Forgetting is left out: ProtoDepth's is zero, so nothing can be relative to it.
 

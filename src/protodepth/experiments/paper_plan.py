@@ -124,7 +124,7 @@ def paper_training(
 
 
 def in_every_stage(recipe: SequenceRecipe, changes: Sequence[str]) -> SequenceRecipe:
-    """``--set schedule.batch_size=4`` means every stage, as it means the one schedule of the worlds."""
+    """A bench's ``--set schedule.batch_size=4`` means every stage of a paper's recipe, as the one of the worlds."""
     shared = tuple(c for c in changes if c.startswith(("schedule.", "objective.")))
     if not shared or not recipe.stages:
         return recipe
@@ -132,7 +132,7 @@ def in_every_stage(recipe: SequenceRecipe, changes: Sequence[str]) -> SequenceRe
 
 
 def scaffold_inputs(paper: PaperRecipe, sequence: str, data: Sequence[str], given: str, scale: float | None) -> Any:
-    """What FusionNet's ScaffNet learns from, and how long."""
+    """In the paper's recipes: what FusionNet's ScaffNet learns from, and how long."""
     wanted = SCAFFOLDS[sequence]
     if wanted == "vkitti":
         wanted = next((d for d in data if _dataset_of(d) == "vkitti"), SPARE_SCAFFOLD)

@@ -94,12 +94,12 @@ def _network(backbone: str, preset: str) -> ProtoDepth:
 
 
 def check_fit(method: str, backbone: str, preset: str) -> None:
-    """Unknown names and methods that do not fit a network are refused before anything runs."""
+    """Before a bench is planned: unknown names and methods that do not fit a network are refused."""
     methods.get(method).check(_network(backbone, preset))
 
 
 def layers_without(backbone: str, preset: str, modality: Modality) -> tuple[str, ...]:
-    """The layers that get prototypes by default, without those of one modality (FUSED: without the bottleneck)."""
+    """For a planned ablation: the layers that get prototypes, without those of one modality (FUSED: the bottleneck)."""
     network = _network(backbone, preset).backbone
     specs = [s for s in network.latent_specs if s.name in network.default_layers]
     return tuple(s.name for s in specs if s.modality is not modality)
@@ -107,7 +107,7 @@ def layers_without(backbone: str, preset: str, modality: Modality) -> tuple[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One method on one sequence.  ``changes``: to the method's settings (of ProtoDepth: to its prototypes)."""
+    """A training to plan: one method on one sequence. ``changes``: to its settings (ProtoDepth: to its prototypes)."""
 
     sequence: str
     backbone: str

@@ -355,7 +355,7 @@ def bench_real(
     command: str = "",
     device: str | torch.device = "cpu",
 ) -> list[Path]:
-    """Measure, and write report.html, report.md and results.json into ``out``; returns their paths.
+    """``bench real``: measure, and write report.html, report.md and results.json; returns their paths.
 
     What is finished in ``out`` is not measured again.
     """

@@ -54,7 +54,7 @@ class Group:
 
 
 def groups(finished: Iterable[tuple[Cell, dict[str, Any]]]) -> list[Group]:
-    """Rows in the order of the cells; a method that chooses a domain, as ProtoDepth, has two."""
+    """Finished trainings as rows of scores, in order; a method that chooses a domain, as ProtoDepth, has two."""
     by_row: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for cell, document in finished:
         by_row.setdefault((cell.label["backbone"], cell.label["method"]), {})[int(cell.label["seed"])] = document

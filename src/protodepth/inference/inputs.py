@@ -22,7 +22,7 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A frame that could not be read, and why."""
+    """A frame to complete that could not be read, and why."""
 
     name: str
     reason: str
@@ -30,9 +30,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``total`` frames, read one after the other while they are iterated over;
-    ``notes`` say what was decided on the way.
-    """
+    """Frames to complete, ``total`` of them, read one after the other; ``notes`` say what was decided on the way."""
 
     total: int
     notes: tuple[str, ...]
@@ -68,7 +66,7 @@ def _frame_or_failure(name: str, read: Callable[[], Frame]) -> CheckedFrame | Fa
 def unit_of_files(
     paths: Sequence[Path], unit: str | None, depth_range: tuple[float, float]
 ) -> tuple[str, str, dict[Path, np.ndarray]]:
-    """The unit of sparse depth files, a line that says how it is known, and the maps that were read for it."""
+    """For ``predict``: the unit of sparse depth files, a line on how it is known, and the maps read for that."""
     if unit is not None:
         images.unit_scale(unit)
         return unit, f"sparse depth read as {unit}", {}
@@ -225,7 +223,7 @@ def _open_video(path: Path, maps: Maps, why: str) -> Source:
 def open_data(
     argument: str, *, split: str = "test", unit: str | None = None, depth_range: tuple[float, float] | None = None
 ) -> Source:
-    """Every frame of a recording, or one split of another data argument such as ``worlds:street``."""
+    """Frames to complete from data: all of a recording, or one split of another argument such as ``worlds:street``."""
     from protodepth.data.arguments import open_domain, parse_argument
     from protodepth.data.recording.open import DEFAULT_SAMPLER, Recording
 

@@ -22,7 +22,9 @@ Weights = dict[str, Tensor]  # one tensor for each learning weight of a network,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EWCConfig:
-    """``strength`` is lambda.  The Fisher of an unsupervised loss is small (mean 3e-7 for `lite` on the worlds), so
+    """Settings of EWC.
+
+    ``strength`` is lambda.  The Fisher of an unsupervised loss is small (mean 3e-7 for `lite` on the worlds), so
     lambda is large: there 1e4 does nothing, 1e5 begins to hold, 1e6 holds and costs a third of the learning.
     """
 
@@ -55,7 +57,7 @@ def snapshot(module: nn.Module) -> Weights:
 
 
 def quadratic(module: nn.Module, anchor: Weights, fisher: Weights) -> Float[Tensor, ""]:
-    r""":math:`\frac12 \sum_i F_i (\theta_i - \theta^*_i)^2`
+    r"""The penalty of EWC, :math:`\frac12 \sum_i F_i (\theta_i - \theta^*_i)^2`.
 
     >>> line = nn.Linear(1, 1, bias=False); _ = nn.init.constant_(line.weight, 3.0)
     >>> quadratic(line, {"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[5.0]])}).item()

@@ -22,7 +22,9 @@ from protodepth.types import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConfig:
-    """``fixed_batch`` False, as the public scripts: the new batch stays whole and as many old frames come on top,
+    """Settings of replay.
+
+    ``fixed_batch`` False, as the public scripts: the new batch stays whole and as many old frames come on top,
     shared among the buffers, so a step costs about twice as much and no new frame is lost.  True: half of the batch is
     old, from the buffers in turn; a step costs what it costs the others (the paper's + 10 %)
     and half of the new frames is not seen.

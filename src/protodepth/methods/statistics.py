@@ -48,7 +48,7 @@ def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: Fra
 
 
 def share_frames(train: FrameDataset, val: FrameDataset) -> bool:
-    """Whether the splits share frames, as those of a recording of less than ten do."""
+    """Whether the splits of a domain share frames, as those of a recording of less than ten do."""
     names = [{f.name for f in readable(d, Faults(len(d)), range(min(10, len(d))))} for d in (train, val)]
     return bool(names[0] & names[1])
 

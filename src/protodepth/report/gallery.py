@@ -60,7 +60,7 @@ def script_json(value: Any) -> str:
 
 
 def largest_side(samples: Sequence[Sample]) -> int:
-    """Longest side of a picture, so that all of them together stay within ``PICTURE_PIXELS``."""
+    """Longest side of a picture in the report, so that all together stay within ``PICTURE_PIXELS``."""
     pictures = sum(3 + 2 * len(s.predictions) for s in samples)
     return max(96, int(math.sqrt(PICTURE_PIXELS / max(1, pictures) * 1.5)))
 

@@ -193,7 +193,7 @@ def fit(
 
 
 def check_processes(schedule: Schedule) -> None:
-    """Every process must have a row of each batch."""
+    """Refused before ``fit``: every process must have a row of each batch."""
     if schedule.batch_size < distributed.world():
         raise ConfigError(
             f"a batch of {schedule.batch_size} cannot be shared by {distributed.world()} processes: "

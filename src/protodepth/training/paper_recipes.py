@@ -160,7 +160,7 @@ def stepped(rates: published.Rates) -> dict[str, Any]:
 
 
 def scaled(schedule: Schedule, factor: float) -> Schedule:
-    """A rehearsal: epochs and batch times the factor, crop sides times its root, none below what still works."""
+    """A stage of the paper scaled for a rehearsal: epochs and batch times the factor, crop sides times its root."""
     if schedule.epochs is None:
         return schedule
     side = math.sqrt(min(1.0, factor))
@@ -176,7 +176,7 @@ def scaled(schedule: Schedule, factor: float) -> Schedule:
 
 
 def rehearsed(recipe: SequenceRecipe, factor: float) -> SequenceRecipe:
-    """The whole sequence scaled: every stage, and the buffers."""
+    """A whole sequence of the paper scaled for a rehearsal: every stage, and the buffers."""
     stages = {name: replace(s, schedule=scaled(s.schedule, factor)) for name, s in (recipe.stages or {}).items()}
     values = {method: dict(options) for method, options in recipe.settings.items()}
     for options in values.values():

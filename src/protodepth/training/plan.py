@@ -92,7 +92,7 @@ def total_seconds(steps: int, costs: Costs, judgings: int = JUDGINGS) -> float:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
+    """Seconds that a call takes, to plan with."""
     begun = time.monotonic()
     call()
     return time.monotonic() - begun

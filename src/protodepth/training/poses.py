@@ -67,7 +67,7 @@ class PoseReport:
 
 
 def examine(data: FrameDataset, frames: int = FRAMES) -> PoseReport:
-    """Medians over pairs of neighbours spread over the data; half of the points estimate, the other half judges."""
+    """Are the poses to be believed: medians over pairs of neighbours; half of the points estimate, the others judge."""
     rows: list[tuple[float, float, float]] = []
     for frame in readable(data, Faults(len(data)), evenly(len(data), frames)):
         half = np.random.default_rng(0).random(frame.sparse_depth.shape) < 0.5

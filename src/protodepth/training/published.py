@@ -27,7 +27,7 @@ UNCLE = "UnCLe script"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A value and where it is from."""
+    """A published value and where it is from."""
 
     value: Any
     source: str

@@ -20,7 +20,7 @@ from protodepth.training.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRecipe:
-    """How one domain of a sequence is learned, where datasets differ: crop, batch, rates, epochs, weights."""
+    """Part of a recipe: how one domain is learned, where datasets differ: crop, batch, rates, epochs, weights."""
 
     schedule: Schedule
     objective: ObjectiveConfig | None = None  # None = the recipe's
@@ -37,7 +37,7 @@ class CheckpointChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRecipe:
-    """How a base network learns D_1 from scratch."""
+    """A recipe: how a base network learns D_1 from scratch."""
 
     name: str
     data: str  # a data argument, for example worlds:street
@@ -56,7 +56,7 @@ class BaseRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRecipe:
-    """How methods learn D_2, D_3, ... from a base network: one budget for all of them."""
+    """A recipe: how methods learn D_2, D_3, ... from a base network: one budget for all of them."""
 
     name: str
     start: str  # a bundled model or a folder

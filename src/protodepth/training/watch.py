@@ -118,7 +118,7 @@ class Parts:
 
 
 def divide(domain: Domain, config: HideConfig) -> Parts:
-    """Val frames give the verdict; the last part of the training block, after a gap, chooses.
+    """What teaches and what judges: val frames give the verdict; the end of the training block, after a gap, chooses.
     The test block is not touched.
 
     Data whose val frames are scenes of their own (they have neighbours) is learned from whole;
@@ -148,7 +148,7 @@ def make_cases(
     half: int | None = None,
     place: Callable[[Frame], Frame] | None = None,
 ) -> list[Case]:
-    """So many cases: frames spread over the data or, if there are fewer, several draws of each.
+    """Cases to judge by, so many: frames spread over the data or, if there are fewer, several draws of each.
 
     ``place`` moves a frame's picture to where its depth sees it.
 
@@ -201,7 +201,7 @@ def _prediction_errors(predict: PredictBatch, cases: list[Case]) -> np.ndarray:
 
 
 def network_errors(model: ProtoDepth, cases: list[Case], domain: str) -> np.ndarray:
-    """Error in mm of each case, by a domain of the model."""
+    """Error in mm of each case that judges, by a domain of the model."""
     if domain != BASE:
         cases = [replace(c, frame=c.registered or c.frame) for c in cases]
     return _prediction_errors(lambda batch: model.predict_batch(batch, domain), cases)

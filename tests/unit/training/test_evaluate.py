@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from helpers.toy_frames import RULES, constant, frame
+from protodepth import distributed
 from protodepth.data.batches import groups
 from protodepth.data.frame import EvalRules
 from protodepth.data.interpolation import nearest
 from protodepth.errors import DataError
-from protodepth.training.evaluate import beside_interpolation, evaluate
+from protodepth.training.evaluate import _own_blocks, beside_interpolation, evaluate, plain_prediction
 from protodepth.types import Batch, BatchPrediction
 
 
@@ -65,3 +67,28 @@ def test_interpolation_stands_beside_the_network_on_the_same_frames_and_pixels()
     filled = nearest(sparse)
     expected = [1000 * np.abs(filled - (1.0 + n)).mean() for n in chosen if n < 4]  # 5 m is beyond the cap
     assert table["nearest"]["mae"] == pytest.approx(np.mean(expected))
+
+
+def test_depth_from_outside_is_judged_like_a_prediction_that_knows_no_domain() -> None:
+    out = plain_prediction([np.full((8, 12), d) for d in (1.0, 2.0)])
+    assert out.depth.shape == (2, 1, 8, 12)
+    assert out.depth.dtype == torch.float32
+    assert (out.domains, out.similarity, out.names) == (("outside", "outside"), None, ())
+    assert torch.equal(out.descriptor, torch.zeros(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [
+        (20, 4, [[range(0, 4), range(8, 12), range(16, 20)], [range(4, 8), range(12, 16)]]),
+        (3, 8, [[range(0, 2)], [range(2, 3)]]),  # few frames: smaller blocks rather than an idle process
+        (1, 8, [[range(0, 1)], []]),
+    ],
+)
+def test_two_processes_share_the_frames_in_blocks_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch, count: int, size: int, expected: list[list[range]]
+) -> None:
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    for rank, blocks in enumerate(expected):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        assert _own_blocks(count, size) == blocks

@@ -155,6 +155,7 @@ def test_points_outside_the_valid_part_of_a_view_do_not_count():
 def test_the_weight_of_the_photometric_term_follows_the_trust_in_the_poses():
     depth = near_and_far()
     terms = [HiddenObjective(trust=t)(batch(), depth) for t in (0.0, 0.5, 1.0)]
+    assert HiddenObjective()(batch(), depth) == terms[2]  # nothing is said: the poses are believed
     assert "photometric" not in terms[0]
     assert float(terms[2]["photometric"]) > 0
     assert float(terms[1]["photometric"]) == pytest.approx(float(terms[2]["photometric"]) / 2)

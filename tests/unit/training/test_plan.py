@@ -1,5 +1,7 @@
 """The plan: crops within the frame, steps within the time, and words that say so."""
 
+from dataclasses import replace
+
 import pytest
 
 from protodepth.data.augment import AugmentConfig
@@ -52,3 +54,7 @@ def test_the_plan_says_frames_size_time_and_objective():
         "stride 3",
     ):
         assert words in text
+    assert [str(replace(plan, seconds=s)).split("about ")[1].split(" here")[0] for s in (119, 120)] == [
+        "119 s",
+        "2.0 min",
+    ]

@@ -87,7 +87,7 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
 
 
 def numbers_in(text: str, where: str) -> list[float]:
-    """All numbers of a text of numbers; any other word is an error that names its line."""
+    """The numbers in a file of intrinsics or poses; any other word is an error that names its line."""
     values: list[float] = []
     for row, line in enumerate(text.splitlines(), 1):
         for word in re.split(r"[\s,;\[\]()]+", line.split("#")[0].strip()):
@@ -184,7 +184,7 @@ def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4
 
 
 def pose_is_valid(pose: Float[np.ndarray, "4 4"]) -> bool:
-    """Finite, and its rotation is one (trackers write zeros or -inf when lost)."""
+    """Whether a pose is one: finite, with a rotation (trackers write zeros or -inf when lost)."""
     if not np.isfinite(pose).all():
         return False
     R = pose[:3, :3]

@@ -79,7 +79,7 @@ def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
 
 
 def rgb_array(picture: Picture.Image, name: str) -> np.ndarray:
-    """Height x width x 3, uint8, of an 8-bit colour or grey picture."""
+    """The pixels of an 8-bit colour or grey picture file: height x width x 3, uint8."""
     if picture.mode in _DEEP_MODES:
         raise DataError(_DEEP.format(name=name, mode=picture.mode))
     return np.array(picture.convert("RGB"))  # a copy: Pillow's own buffer is read-only
@@ -91,12 +91,12 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(height, width) from the header alone."""
+    """(height, width) of a picture file, from its header alone."""
     return _header(path)[0]
 
 
 def header_fault(path: Path, *, depth: bool) -> str | None:
-    """Why a picture cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
+    """Why a picture file cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
     mode = _header(path)[1]
     if depth and mode not in _DEEP_MODES:
         return _SHALLOW.format(path=path, mode=mode)
@@ -113,7 +113,7 @@ def _header(path: Path) -> tuple[tuple[int, int], str]:
 
 
 def write_image(path: Path, image: np.ndarray, quality: int = 95) -> None:
-    """Write uint8 (or float in [0, 1]) colour as PNG or JPEG by suffix, all or nothing."""
+    """Write a picture file, uint8 (or float in [0, 1]) as PNG or JPEG by suffix, all or nothing."""
     pixels = image if image.dtype == np.uint8 else np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
     buffer = io.BytesIO()
     if path.suffix.lower() in (".jpg", ".jpeg"):
@@ -303,7 +303,7 @@ def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
 
 
 def broken_tail(path: Path) -> str | None:
-    """Why a PNG or JPEG is certainly cut off, from its last bytes alone (no decoding), or None."""
+    """Why a picture file (PNG or JPEG) is certainly cut off, from its last bytes alone, or None."""
     suffix = path.suffix.lower()
     try:
         with path.open("rb") as file:

@@ -141,7 +141,7 @@ def _text(size: Size) -> str:
 
 
 def odd_sizes(sizes: dict[str, Size]) -> dict[str, str]:
-    """Frames that have another size than most: batches need one."""
+    """Frames of a recording that have another size than most: batches need one."""
     if not sizes:
         return {}
     usual = Counter(sizes.values()).most_common(1)[0][0]

@@ -99,7 +99,7 @@ def _thumbnail(path: Path, size: tuple[int, int] = (48, 64)) -> Float[np.ndarray
 
 
 def thumbnails(paths: Sequence[Path | None]) -> Float[np.ndarray, "n h w"]:
-    """All small pictures, decoded in threads; NaN where the path is None."""
+    """Small pictures of a recording's frames, decoded in threads; NaN where the path is None."""
 
     def small(path: Path | None) -> np.ndarray:
         return np.full((48, 64), np.nan, np.float32) if path is None else _thumbnail(path)

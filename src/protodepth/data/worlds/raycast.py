@@ -212,7 +212,7 @@ def rotation(yaw: float, pitch: float, roll: float) -> Float[np.ndarray, "3 3"]:
 
 
 def relative(middle: Camera, other: Camera) -> Float[np.ndarray, "4 4"]:
-    """g_{tau t}: points of the middle camera in the other camera's frame."""
+    """g_{tau t} of two ray-cast cameras: points of the middle one in the other one's frame."""
     pose = np.eye(4)
     pose[:3, :3] = np.einsum("ji,jk->ik", other.rotation, middle.rotation)
     pose[:3, 3] = np.einsum("ji,j->i", other.rotation, middle.origin - other.origin)

@@ -87,7 +87,7 @@ class GraphInfo:
 
 
 class GraphError(ProtoDepthError):
-    """A graph that cannot compute a frame."""
+    """An exported graph that cannot compute a frame when it is run."""
 
 
 class Engine:
@@ -159,9 +159,7 @@ class Engine:
 
 
 def feed(batch: Batch, *, scaffolded: bool) -> dict[str, np.ndarray]:
-    """A batch as the inputs of a graph.  VOICED's linear interpolation of the points stays outside of it and is done
-    here.
-    """
+    """A batch as the inputs of a graph that a runtime runs; VOICED's interpolation of the points is done here."""
     tensors = {"image": batch.image, "sparse_depth": batch.sparse_depth, "intrinsics": batch.intrinsics}
     if scaffolded:
         tensors["scaffold"] = scaffold(batch.sparse_depth)
