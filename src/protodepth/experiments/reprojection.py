@@ -16,7 +16,7 @@ TERMS = ("color", "structure", "sparse")  # not smoothness: it does not say whos
 
 
 def candidates(model: ProtoDepth) -> tuple[str, ...]:
-    """The un-adapted network, and every domain that has prototypes."""
+    """What a frame's reprojection may choose: the un-adapted network, and every domain that has prototypes."""
     return (BASE, *(name for name in model.domains if not model.domain(name).base))
 
 

@@ -128,6 +128,7 @@ def trials(method: str, count: int, *, steps: bool = True) -> list[Trial]:
 
 
 def best_of(judged: Sequence[JudgedTrial]) -> JudgedTrial:
+    """The trial with the lowest score among those that were judged."""
     return min(judged, key=lambda row: row[2])
 
 

@@ -22,7 +22,7 @@ Weights = dict[str, Tensor]  # one tensor for each learning weight of a network,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EWCConfig:
-    """Settings of EWC.
+    """Settings of elastic weight consolidation.
 
     ``strength`` is lambda.  The Fisher of an unsupervised loss is small (mean 3e-7 for `lite` on the worlds), so
     lambda is large: there 1e4 does nothing, 1e5 begins to hold, 1e6 holds and costs a third of the learning.

@@ -22,7 +22,7 @@ from protodepth.types import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayConfig:
-    """Settings of replay.
+    """Settings of experience replay: its buffers.
 
     ``fixed_batch`` False, as the public scripts: the new batch stays whole and as many old frames come on top,
     shared among the buffers, so a step costs about twice as much and no new frame is lost.  True: half of the batch is

@@ -44,7 +44,7 @@ def move(picture: np.ndarray, place: Registration) -> np.ndarray:
 
 
 def move_frame(frame: Frame, place: Registration) -> Frame:
-    """The frame with its picture and its neighbours at their place."""
+    """The frame with its picture and its neighbours at their registered place."""
     neighbours = tuple(move(n, place) for n in frame.neighbours)
     return replace(frame, image=move(frame.image, place), neighbours=neighbours)
 
