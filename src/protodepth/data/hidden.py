@@ -18,6 +18,7 @@ from protodepth.types import Batch, Bool, Float
 MOST = 0.7  # share of a frame's points that is hidden at most
 BINS = (1.5, 3.0, 6.0, 12.0, 24.0, 48.0)  # pixels from the next shown point: where one bin ends and the next begins
 DENSE = 0.15  # share of the pixels with depth from which on a map is dense: then most of it can be hidden
+SCAN = 1000  # points from which on a sparse map can be thinned and still say something
 HEAVIEST = 10.0  # no hidden point counts more than this many times the average
 
 
@@ -38,12 +39,21 @@ class HideConfig:
     thinned_to: tuple[float, float] = (0.002, 0.15)
     edges: float = 0.3
 
+    # Of a scan (sparse, but a thousand points or more): how often it is thinned, and to which share of its points.
+    sparser: float = 0.35
+    sparser_to: tuple[float, float] = (0.03, 0.5)
+
     def __post_init__(self) -> None:
-        for name, most in (("points", MOST), ("side", 1.0), ("thinned_to", 1.0)):
+        for name, most in (("points", MOST), ("side", 1.0), ("thinned_to", 1.0), ("sparser_to", 1.0)):
             low, high = getattr(self, name)
             if not 0 <= low <= high <= most:
                 raise ConfigError(f"hidden {name} must be a range within 0 to {most:g}, got ({low:g}, {high:g})")
-        if not (0 <= self.blocks[0] <= self.blocks[1] and 0 <= self.blocky <= 1 and self.thinned_to[0] > 0):
+        if not (
+            0 <= self.blocks[0] <= self.blocks[1]
+            and 0 <= self.blocky <= 1
+            and self.thinned_to[0] > 0
+            and self.sparser_to[0] > 0
+        ):
             raise ConfigError(
                 f"hidden blocks must be a range from 0 on, and blocky a share; got {self.blocks}, {self.blocky}"
             )
@@ -72,10 +82,10 @@ def choose_hidden(
 ) -> Bool[np.ndarray, "h w"]:
     """Which of the points are hidden: at least one and at most 70 % of them, if there are two or more.
 
-    Of a dense map nearly all may be hidden: what it knows teaches the network to complete points of any density.
+    Of a dense map or a scan nearly all may be hidden: what it knows teaches to complete points of any density.
 
     >>> points = np.ones((20, 30), bool)
-    >>> config = HideConfig(points=(0.25, 0.25), blocky=0.0, thinned=0.0)
+    >>> config = HideConfig(points=(0.25, 0.25), blocky=0.0, thinned=0.0, sparser=0.0)
     >>> hidden = choose_hidden(points, config, np.random.default_rng(0))
     >>> int(hidden.sum())
     150
@@ -86,6 +96,8 @@ def choose_hidden(
         return hidden
     if config.thinned and points.mean() >= DENSE and rng.random() < config.thinned:
         return points & ~_thin_out(points, image, config, rng)
+    if config.sparser and points.mean() < DENSE and len(rows) >= SCAN and rng.random() < config.sparser:
+        return points & ~_thin_out(points, image, replace(config, thinned_to=config.sparser_to), rng)
     blocky = rng.random() < config.blocky
     dense = points.mean() >= DENSE  # then points beside shown ones ask nothing, and draws are even already
     share = rng.uniform(*config.points) * (0.5 if blocky and config.blocks[1] else 1.0) * (not (dense and blocky))

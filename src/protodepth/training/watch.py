@@ -35,7 +35,9 @@ LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one
 
 def judging(withhold: float) -> HideConfig:
     """How the points that judge are hidden: half of the share as single points, and four blocks."""
-    return HideConfig(points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0)
+    return HideConfig(
+        points=(withhold, withhold), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0, sparser=0.0
+    )
 
 
 def _judging_turns(config: HideConfig) -> tuple[HideConfig, ...]:

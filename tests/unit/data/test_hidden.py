@@ -41,7 +41,7 @@ def test_no_point_is_both_shown_and_hidden_and_none_is_lost():
 
 
 def test_the_shares_of_single_points_span_their_range():
-    points, config = scattered(share=0.5), HideConfig(points=(0.2, 0.6), blocky=0.0, thinned=0.0)
+    points, config = scattered(share=0.5), HideConfig(points=(0.2, 0.6), blocky=0.0, thinned=0.0, sparser=0.0)
     shares = [choose_hidden(points, config, np.random.default_rng(n)).sum() / points.sum() for n in range(200)]
     assert 0.19 < min(shares) < 0.25
     assert 0.55 < max(shares) < 0.61
@@ -49,7 +49,7 @@ def test_the_shares_of_single_points_span_their_range():
 
 def test_a_block_hides_every_point_in_it_and_no_other():
     points = np.ones((60, 80), bool)
-    config = HideConfig(points=(0, 0), blocks=(1, 1), side=(0.3, 0.3), blocky=1.0, thinned=0.0)
+    config = HideConfig(points=(0, 0), blocks=(1, 1), side=(0.3, 0.3), blocky=1.0, thinned=0.0, sparser=0.0)
     hidden = choose_hidden(points, config, np.random.default_rng(3))
     rows, columns = np.nonzero(hidden)
     assert hidden[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
@@ -59,10 +59,12 @@ def test_a_block_hides_every_point_in_it_and_no_other():
 
 def test_a_point_in_the_middle_of_a_block_is_far_from_what_is_shown():
     points = scattered(share=0.3)
-    single = choose_hidden(points, HideConfig(points=(0.2, 0.2), blocky=0.0, thinned=0.0), np.random.default_rng(0))
+    single = choose_hidden(
+        points, HideConfig(points=(0.2, 0.2), blocky=0.0, thinned=0.0, sparser=0.0), np.random.default_rng(0)
+    )
     blocks = choose_hidden(
         points,
-        HideConfig(points=(0, 0), blocks=(3, 3), side=(0.3, 0.4), blocky=1.0, thinned=0.0),
+        HideConfig(points=(0, 0), blocks=(3, 3), side=(0.3, 0.4), blocky=1.0, thinned=0.0, sparser=0.0),
         np.random.default_rng(0),
     )
     reach = [ndimage.distance_transform_edt(~(points & ~h))[h].mean() for h in (single, blocks)]
@@ -72,7 +74,7 @@ def test_a_point_in_the_middle_of_a_block_is_far_from_what_is_shown():
 @pytest.mark.parametrize("seed", range(20))
 def test_enough_points_stay_whatever_is_drawn(seed: int):
     points = scattered(seed)
-    config = HideConfig(points=(0.5, 0.7), blocks=(6, 9), side=(0.3, 0.9), blocky=1.0, thinned=0.0)
+    config = HideConfig(points=(0.5, 0.7), blocks=(6, 9), side=(0.3, 0.9), blocky=1.0, thinned=0.0, sparser=0.0)
     hidden = choose_hidden(points, config, np.random.default_rng(seed))
     assert 0 < hidden.sum() <= MOST * points.sum()
     assert not (hidden & ~points).any()
@@ -131,7 +133,7 @@ def test_the_weights_are_those_of_a_loop_written_from_the_formula():
 def test_what_judges_knows_the_error_of_crowded_input_better_than_points_drawn_at_random():
     """Points crowd in the left half, as corners do; the error of a pixel is its distance from the next point."""
     ratios = []
-    judging = HideConfig(points=(0.2, 0.2), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0)
+    judging = HideConfig(points=(0.2, 0.2), blocks=(4, 4), side=(0.1, 0.25), blocky=1.0, thinned=0.0, sparser=0.0)
     for seed in range(8):
         rng = np.random.default_rng(seed)
         points = (rng.random((80, 120)) < 0.25) & (np.arange(120) < 50)
@@ -165,3 +167,14 @@ def test_points_on_edges_lie_on_the_edges_of_the_image():
     assert (abs(np.nonzero(shown)[1] - 39.5) < 3).mean() > 0.9
     without = ~choose_hidden(np.ones((60, 80), bool), config, np.random.default_rng(0))
     assert (abs(np.nonzero(without)[1] - 39.5) < 3).mean() < 0.2
+
+
+def test_a_scan_is_sometimes_thinned_to_a_few_of_its_points_and_a_handful_of_points_never_is() -> None:
+    points = np.zeros((80, 160), bool)
+    points[::8] = True  # 1600 points in lines
+    config = HideConfig(sparser=1.0, sparser_to=(0.1, 0.1))
+    hidden = choose_hidden(points, config, np.random.default_rng(0))
+    assert (points & ~hidden).sum() == 160
+    few = points & (np.arange(160) % 4 == 0)
+    assert (few & ~choose_hidden(few, config, np.random.default_rng(0))).sum() >= 0.3 * few.sum()
+    assert choose_hidden(points, HideConfig(sparser=0.0), np.random.default_rng(0)).sum() <= 0.7 * points.sum()
