@@ -151,7 +151,7 @@ class ProtoDepth(Notebook, nn.Module):
             raise DomainError(f"no domain has a learned descriptor to choose by: name one of {tuple(held)}")
         cosines = similarity(s, R) if names else None
         nearest = None if cosines is None else select(cosines)
-        choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule)
+        choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule, self.backbone.selection)
         kept = [held.get(name) for name in choice.domains]
         if domain is None and (placed := extras.registered(batch, kept)) is not batch:
             latents = self.backbone.encode(placed)  # what is chosen by is the picture as it came

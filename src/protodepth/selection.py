@@ -19,7 +19,7 @@ from torch import Tensor
 from protodepth.errors import ConfigError, DataError, DomainError, UnknownNameError
 from protodepth.types import BASE, Bool, Float, Int
 
-Selection = Literal["descriptor", "gaussian"]
+Selection = Literal["auto", "descriptor", "gaussian"]
 Unknown = Literal["nearest", "base", "error"]
 
 
@@ -27,12 +27,13 @@ Unknown = Literal["nearest", "base", "error"]
 class Rule:
     """How a domain is chosen where none is given, and what is done with a frame that is far from all of them.
 
-    ``descriptor`` is the paper's rule (largest cosine, Eq. 11), ``gaussian`` takes the smallest Mahalanobis distance.
+    ``descriptor`` is the paper's rule (largest cosine, Eq. 11), ``gaussian`` takes the smallest Mahalanobis distance,
+    and ``auto`` is what the network was made for: the paper's rule, except where ``Backbone.selection`` says otherwise.
     A frame flagged unknown gets the chosen domain all the same (``nearest``), the un-adapted network (``base``),
     or raises a DomainError (``error``).
     """
 
-    selection: Selection = "descriptor"
+    selection: Selection = "auto"
     unknown: Unknown = "nearest"
     false_alarms: float = 0.05  # share of a domain's own frames that may be flagged
 
@@ -109,14 +110,21 @@ def shrinkage(covariance: Float[Tensor, "c c"], count: int) -> float:
 
 
 def shared_covariance(statistics: Sequence[Statistics]) -> Float[Tensor, "c c"]:
-    r""":math:`\Sigma = (1 - \rho) S + \rho \frac{\mathrm{tr} S}{c} I` with :math:`S = \sum_k S_k / \sum_k (n_k - 1)`,
-    in double precision.
+    r""":math:`\Sigma = D ((1 - \rho) R + \rho I) D` with :math:`D R D = S = \sum_k S_k / \sum_k (n_k - 1)` and D
+    the deviations, in double precision.
+
+    Correlations are shrunk, not covariances: channels of a network have scales that differ by orders, and the small
+    ones would count for nothing.
     """
     freedom = sum(s.count - 1 for s in statistics)
     pooled = torch.stack([s.scatter.double() for s in statistics]).sum(0) / freedom
-    c, share = len(pooled), shrinkage(pooled, freedom)
-    level = max(float(pooled.trace()) / c, 1e-12)  # samples that are all alike still give a distance
-    return (1 - share) * pooled + share * level * torch.eye(c, dtype=pooled.dtype)
+    variance = pooled.diagonal()
+    least = max(1e-6 * float(variance.mean()), 1e-12)  # samples that are all alike still give a distance
+    scale = variance.clamp(min=least).sqrt()
+    correlation = pooled / scale[:, None] / scale
+    share = shrinkage(correlation, freedom)
+    shrunk = (1 - share) * correlation + share * torch.eye(len(scale), dtype=scale.dtype)
+    return scale[:, None] * shrunk * scale
 
 
 LONE = 1.5  # times the distance of the one left-out frame of a very short recording
@@ -237,11 +245,13 @@ def choose(
     statistics: StatisticsTable,
     domain: str | None,
     rule: Rule,
+    auto: Selection = "descriptor",
 ) -> Choice:
     """The given domain, or for each sample the one that the rule picks among ``names``; no names:
     the un-adapted network.
 
-    ``nearest`` is the choice by cosine (Eq. 11), which the rule ``gaussian`` replaces.
+    ``nearest`` is the choice by cosine (Eq. 11), which the rule ``gaussian`` replaces;
+    ``auto`` is what the network prefers, if there are statistics for it.
     A frame can be called unknown only if every domain to choose from has statistics:
     else it might belong to one that has none.
     """
@@ -249,7 +259,8 @@ def choose(
     distances = None if gaussians is None else SampleDistances(s, gaussians, rule.false_alarms)
     if domain is not None or nearest is None:
         return Choice((domain or BASE,) * len(s), distances)
-    if rule.selection == "gaussian":
+    preferred = auto == "gaussian" and distances is not None
+    if rule.selection == "gaussian" or (rule.selection == "auto" and preferred):
         nearest = _smallest(distances, statistics.missing(names))
     return Choice(_known(tuple(names[i] for i in nearest.tolist()), names, distances, rule.unknown), distances)
 

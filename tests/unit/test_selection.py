@@ -85,9 +85,11 @@ def test_each_domain_loses_one_sample_to_its_own_mean():
     scatter = sum(np.cov(cloud(c, n, seed=s).double().numpy().T, ddof=0) * n for c, n, s in ((0, 4, 0), (9, 3, 1)))
     pooled, found = scatter / 5, shared_covariance(parts)
     assert float(found.trace()) == pytest.approx(np.trace(pooled), rel=1e-5)
-    c, square, trace = 5, (pooled**2).sum(), np.trace(pooled)
+    scale = np.sqrt(np.diag(pooled))
+    R = pooled / np.outer(scale, scale)
+    c, square, trace = 5, (R**2).sum(), 5.0
     share = ((1 - 2 / c) * square + trace**2) / ((5 + 1 - 2 / c) * (square - trace**2 / c))  # Chen et al. 2010, Eq. 23
-    expected = (1 - min(1, share)) * pooled + min(1, share) * trace / c * np.eye(c)
+    expected = np.outer(scale, scale) * ((1 - min(1, share)) * R + min(1, share) * np.eye(c))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -108,6 +110,26 @@ def test_shrinkage_brings_a_covariance_of_few_samples_nearer_to_the_truth():
         shrunk = shared_covariance([Statistics.of(rows, rows[:1])])
         gains.append(float((plain - truth).norm() - (shrunk - truth).norm()))
     assert np.mean(gains) > 0
+
+
+def test_distances_do_not_depend_on_the_scale_of_a_channel():
+    """A channel that is thirty times as large, in samples and statistics alike, changes no distance."""
+    scale = torch.tensor([30.0, 1.0, 0.1, 1.0, 5.0])
+    clouds = [(cloud(centre, 12, seed=n), cloud(centre, 4, seed=n + 5)) for n, centre in enumerate((0.0, 1.0))]
+    plain = fit_gaussians([Statistics.of(a, b) for a, b in clouds])
+    scaled = fit_gaussians([Statistics.of(a * scale, b * scale) for a, b in clouds])
+    s = cloud(0.5, 6, seed=3)
+    torch.testing.assert_close(plain.distances(s), scaled.distances(s * scale), rtol=1e-3, atol=1e-4)
+
+
+def test_auto_is_what_the_network_prefers_and_the_papers_rule_where_there_are_no_statistics():
+    s = TWO["hall"].mean[None]
+    nearest = torch.tensor([0])  # what the cosine would say
+    assert choose(s, ("room", "hall"), nearest, StatisticsTable(TWO), None, Rule()).domains == ("room",)
+    assert choose(s, ("room", "hall"), nearest, StatisticsTable(TWO), None, Rule(), "gaussian").domains == ("hall",)
+    assert choose(s, ("room", "hall"), nearest, StatisticsTable(), None, Rule(), "gaussian").domains == ("room",)
+    forced = Rule(selection="descriptor")
+    assert choose(s, ("room", "hall"), nearest, StatisticsTable(TWO), None, forced, "gaussian").domains == ("room",)
 
 
 def test_distances_are_those_of_scipy():

@@ -18,7 +18,7 @@ The planes are those of :mod:`planes`.  Where nothing was learned, they are the 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -120,6 +120,7 @@ class ScaleFree(Backbone):
     push: Tensor
     default_reduction = "relative"
     bounded: ClassVar[bool] = False
+    selection: ClassVar[Literal["descriptor", "gaussian"]] = "gaussian"
     sizes_in_graph: ClassVar[bool] = False
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -160,10 +161,12 @@ class ScaleFree(Backbone):
             *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
             *(LatentSpec(f"skip{n}_depth", d[n], Modality.DEPTH) for n in range(4)),
             LatentSpec("latent_depth", d[4], Modality.DEPTH),
-            # What describes an image is the picture's half: the number and pattern of points do not change it.
-            LatentSpec("latent_image", i[4], Modality.IMAGE, bottleneck=True),
+            LatentSpec("latent_image", i[4], Modality.IMAGE),
+            # What describes a frame is what the picture shows at each scale, on average: the number and pattern of
+            # points do not change it, and fine structure tells cameras and places apart better than the bottleneck.
+            LatentSpec("signature", sum(i[:3]), Modality.IMAGE, bottleneck=True),
         )
-        self.default_layers = tuple(s.name for s in self.latent_specs)
+        self.default_layers = tuple(s.name for s in self.latent_specs if not s.bottleneck)
 
     def _start_as_scaffold(self) -> None:
         """Untrained, the answer is the sharp plane, little propagated, with every point kept."""
@@ -206,6 +209,8 @@ class ScaleFree(Backbone):
             depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
             layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
         layers["latent_image"], layers["latent_depth"] = layers.pop("skip4_image"), layers.pop("skip4_depth")
+        shown = [active(layers[f"skip{n}_image"]).mean((2, 3), keepdim=True) for n in range(3)]
+        layers["signature"] = torch.cat(shown, 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
 

@@ -43,8 +43,10 @@ class Predict:
     """A model folder or a bundled name."""
     domain: str | None = None
     """The domain to use; base is the un-adapted network (default: chosen for each frame)."""
-    selection: Literal["descriptor", "gaussian"] = "descriptor"
-    """How a domain is chosen: largest cosine to a descriptor (the paper's rule), or smallest Mahalanobis distance."""
+    selection: Literal["auto", "descriptor", "gaussian"] = "auto"
+    """How a domain is chosen: largest cosine to a descriptor (the paper's rule), smallest Mahalanobis distance, or
+    what the network was made for (auto).
+    """
     unknown: Literal["nearest", "base", "error"] = "nearest"
     """For a frame unlike every known domain: the chosen domain all the same, the un-adapted network, or stop."""
     depth_unit: str | None = None

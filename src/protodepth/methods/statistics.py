@@ -11,11 +11,12 @@ from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import FrameDataset
 from protodepth.descriptors import sample_descriptor
 from protodepth.model import ProtoDepth
-from protodepth.selection import Statistics
+from protodepth.selection import Statistics, shared_covariance
 from protodepth.types import Float
 
 FRAMES = 256  # as many frames at most describe a domain
 FEWEST = 3  # frames that statistics need
+BLOCKS = 5  # of time, each of which is left out in turn where val frames are few
 ENOUGH = 19  # left-out frames of which the largest distance is exceeded by 5 % of new ones
 
 
@@ -33,7 +34,7 @@ def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = F
 
 def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset | None = None) -> Statistics:
     """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val`` and, if these are few,
-    from the last quarter of ``train``.  Consecutive frames are alike,
+    from blocks of time of ``train``.  Consecutive frames are alike,
     so the left-out ones must not lie between those that are fitted.
     """
     return _statistics(model, sample_descriptors(model, train), train, val)
@@ -43,8 +44,33 @@ def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: Fra
     later = fitted[:0]
     if val is not None and len(val) and not share_frames(train, val):
         later = sample_descriptors(model, val)
-    cut = len(fitted) if len(later) >= ENOUGH else len(fitted) - max(1, len(fitted) // 4)
+    if len(later) >= ENOUGH:
+        return Statistics.of(fitted, later)
+    if len(fitted) >= 2 * BLOCKS:
+        return Statistics.of(fitted, torch.cat([as_left_out(fitted), later]))
+    cut = len(fitted) - max(1, len(fitted) // 4)
     return Statistics.of(fitted[:cut], torch.cat([fitted[cut:], later]))
+
+
+def as_left_out(rows: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    r"""Samples as far from the mean of all as each is from what the other blocks of time give.
+
+    A recording moves on, and its frames are too few to keep a part of them back: each of five blocks is left out in
+    turn, and its samples are placed at :math:`\mu + \frac{d_{-b}(s)}{d(s)} (s - \mu_{-b})`, d by the covariance of all
+    and :math:`d_{-b}, \mu_{-b}` without the block.
+    """
+    covariance, mean, placed = shared_covariance([Statistics.of(rows, rows[:1])]), rows.mean(0), []
+    for block in torch.arange(len(rows)).chunk(BLOCKS):
+        rest = torch.cat([rows[: block[0]], rows[block[-1] + 1 :]])
+        away = rows[block] - rest.mean(0)
+        far, near = (_distance(away, c) for c in (shared_covariance([Statistics.of(rest, rest[:1])]), covariance))
+        placed.append(mean + away * (far / near.clamp(min=1e-9)).to(rows)[:, None])
+    return torch.cat(placed)
+
+
+def _distance(away: Float[Tensor, "n c"], covariance: Float[Tensor, "c c"]) -> Float[Tensor, "n"]:
+    v = away.cpu().double()
+    return (v * torch.linalg.solve(covariance, v.T).T).sum(-1).clamp(min=0).sqrt()
 
 
 def share_frames(train: FrameDataset, val: FrameDataset) -> bool:

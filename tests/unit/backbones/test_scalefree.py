@@ -106,7 +106,7 @@ def test_every_latent_and_the_image_matter() -> None:
     latents = net.encode(batch)
     with torch.no_grad():
         depth = net.decode(latents)
-        for name in latents.layers:
+        for name in net.default_layers:
             moved_layer = {k: v + (k == name) * torch.randn_like(v) for k, v in latents.layers.items()}
             assert not torch.equal(net.decode(latents.with_layers(moved_layer)), depth), name
         assert not torch.equal(net(replace(batch, image=batch.image.flip(-1))), depth)

@@ -6,7 +6,8 @@ import torch
 
 from conftest import tiny_model
 from protodepth.data.frame import Domain
-from protodepth.methods.statistics import describe
+from protodepth.methods.statistics import as_left_out, describe
+from protodepth.selection import Statistics, fit_gaussians
 
 
 def test_the_base_descriptor_is_the_mean_direction_of_its_frames(room: Domain) -> None:
@@ -19,3 +20,45 @@ def test_the_base_descriptor_is_the_mean_direction_of_its_frames(room: Domain) -
     r = model.domain("room").descriptor.detach().double().numpy()
     assert r @ expected / np.linalg.norm(r) / np.linalg.norm(expected) == pytest.approx(1, abs=1e-6)
     assert model.domain("room").base
+
+
+# --- blocks of time ---------------------------------------------------------------------------------------------------
+
+
+def drifting(count: int = 50, seed: int = 0) -> torch.Tensor:
+    """Descriptors of a walk through rooms: near frames are alike, far ones are not."""
+    random = torch.Generator().manual_seed(seed)
+    rooms = torch.randn(5, 6, generator=random).repeat_interleave(count // 5, 0)
+    return rooms + 0.1 * torch.randn(count, 6, generator=random)
+
+
+def test_a_block_of_time_is_judged_by_the_others() -> None:
+    rows = drifting()
+    whole = Statistics.of(rows, rows)
+    left_out = Statistics.of(rows, as_left_out(rows))
+    inside, outside = (fit_gaussians([s]).own[0] for s in (whole, left_out))
+    assert outside.median() > 1.2 * inside.median()
+    rest = Statistics.of(rows[10:], rows[:10])  # the first room really unseen: the distances that are to be expected
+    expected = fit_gaussians([rest]).own[0].median()
+    first = (as_left_out(rows)[:10] - rows.mean(0)) @ fit_gaussians([whole]).whiten.T
+    assert float(first.norm(dim=-1).median()) == pytest.approx(float(expected), rel=0.05)
+
+
+def walk(count: int, seed: int) -> torch.Tensor:
+    """Descriptors of a recording that moves on: each frame is like the one before, and a hundred later all is new."""
+    random = torch.Generator().manual_seed(seed)
+    x, rows = torch.randn(6, generator=random), []
+    for _ in range(count):
+        x = 0.97 * x + (1 - 0.97**2) ** 0.5 * torch.randn(6, generator=random)
+        rows.append(x)
+    return torch.stack(rows)
+
+
+def test_later_frames_of_the_same_recording_are_rarely_called_unknown() -> None:
+    """The last quarter as left-out frames would flag 20 % of them, frames that were fitted themselves 70 %."""
+    flagged = []
+    for seed in range(20):
+        rows = walk(150, seed)
+        gaussians = fit_gaussians([Statistics.of(rows[:120], as_left_out(rows[:120]))])
+        flagged.append(float((gaussians.distances(rows[120:])[:, 0] > gaussians.thresholds()[0]).float().mean()))
+    assert np.mean(flagged) < 0.1

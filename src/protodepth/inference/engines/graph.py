@@ -19,6 +19,8 @@ class Graph(nn.Module):
     """The network with the prototypes of one domain, or of all of them and the choice, as constants."""
 
     descriptors: Tensor
+    whiten: Tensor
+    means: Tensor
 
     def __init__(self, model: ProtoDepth, domain: str | None) -> None:
         super().__init__()
@@ -34,6 +36,9 @@ class Graph(nn.Module):
             rows = torch.arange(len(names), device=descriptors.device)
             values = gather([model.domain(n) for n in names], rows, model.backbone.latent_specs)
             self.register_buffer("descriptors", descriptors.detach().cpu().clone())
+            gaussians = model.statistics.gaussians(names) if model.backbone.selection == "gaussian" else None
+            self.register_buffer("whiten", None if gaussians is None else gaussians.whiten.clone())
+            self.register_buffer("means", None if gaussians is None else gaussians.means.clone())
         else:
             values = {} if domain == BASE else model.domain(domain).values()
         self.places: Tensor | None
@@ -63,6 +68,10 @@ class Graph(nn.Module):
         net = self.backbone
         return net.encode(batch) if scaffold is None else net.encode_scaffolded(batch, scaffold)  # type: ignore[no-any-return,operator]
 
+    def _nearest(self, s: Float[Tensor, "b c"]) -> Int[Tensor, "b"]:
+        """By the Mahalanobis distance, as selection.Gaussians does."""
+        return ((s @ self.whiten.T)[:, None] - self.means[None]).square().sum(-1).argmin(-1)
+
     def decode(self, latents: Latents, index: Int[Tensor, "b"] | None) -> Depth:
         """By the one domain's decoder, or each sample by that of domain ``index``."""
         if index is None:
@@ -85,7 +94,7 @@ class Graph(nn.Module):
             return self.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)), None)
         s = sample_descriptor(latents.layers[net.bottleneck.name], net.bottleneck.layout)
         cosines = similarity(s, self.descriptors)
-        index = select(cosines)
+        index = select(cosines) if self.whiten is None else self._nearest(s)
         if self.places is not None:  # a second look, with the pictures where their domains' depth sees them
             latents = self.encode(replace(batch, image=register(image, self.places[index])), scaffold)
         return self.decode(latents.with_layers(apply(latents.layers, self.values(index), specs)), index), index, cosines
