@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 if TYPE_CHECKING:
-    from protodepth.training.runs import Recipe
+    from protodepth.training.recipes import Recipe
 
 
 @dataclass(frozen=True)

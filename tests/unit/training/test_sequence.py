@@ -88,6 +88,14 @@ def test_row_k_holds_the_errors_on_every_domain_after_domain_k_in_both_settings(
     assert len(result.seconds) == 2
 
 
+def test_errors_of_every_test_frame_are_kept_for_the_domains_learned_so_far() -> None:
+    scenes = run()[0].scenes
+    assert scenes["names"] == [[f"{name}{n}" for n in range(3)] for name in "abc"]
+    assert [[len(frames) for frames in row] for row in scenes["incremental"]["mae"]] == [[3], [3, 3], [3, 3, 3]]
+    assert scenes["incremental"]["mae"][2][0] == pytest.approx([300] * 3, abs=0.01)
+    assert scenes["agnostic"]["rmse"][1][1] == pytest.approx([400] * 3, abs=0.01)
+
+
 class OneNetwork(Scripted):
     """As Scripted with the domain given, whether it is or not; counts how often it is asked."""
 
@@ -97,6 +105,24 @@ class OneNetwork(Scripted):
     def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
         self.asked += 1
         return constant(1 + 0.1 * len(self.learned), "base")(batch)
+
+
+class PreparesFirst(OneNetwork):
+    """Needs a training of its own for a first domain that the network knows already, as L2P."""
+
+    def learned_before(self, domain: Domain, fit: Any) -> None:
+        self.calls.append(("before", domain.name))
+        fit(self, domain)
+
+
+def test_what_a_method_needs_of_a_known_first_domain_is_made_before_anything_is_measured() -> None:
+    method = PreparesFirst()
+    result = run_sequence(method, [toy(name, 1.0) for name in "ab"], scripted_fit)
+    assert method.calls[:4] == [("before", "a"), ("fit", "a"), ("end", "a"), ("begin", "b")]
+    assert "agnostic" not in result.scenes  # the same numbers
+    unknown = PreparesFirst()
+    run_sequence(unknown, [toy(name, 1.0) for name in "ab"], scripted_fit, pretrained=False)
+    assert ("before", "a") not in unknown.calls
 
 
 class Undeclared(Scripted):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from protodepth import config
 from protodepth.data.arguments import open_domain
 from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method
@@ -14,7 +15,7 @@ from protodepth.training import stages
 from protodepth.training.recipes import CheckpointChoice, SequenceRecipe, StageRecipe
 from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import build_method
-from protodepth.training.stages import StageFit, fit_selected
+from protodepth.training.stages import StageFit, fit_selected, prepared_start
 
 DATA = "worlds:warehouse?train=3&val=2&test=2&size=32x48"
 RECIPE = SequenceRecipe(
@@ -67,6 +68,33 @@ def test_the_best_look_is_kept_and_a_finished_stage_gives_it_again(tmp_path: Pat
     assert fit_selected(again, domain, schedule, select, seed=0, folder=tmp_path).steps == 0
     assert torch.equal(first_weight(again), seen[1])
     assert len(seen) == 3
+
+
+def test_a_start_has_the_first_domain_alone_and_a_pose_network_where_one_is_needed() -> None:
+    model, first = (
+        ProtoDepth.from_pretrained("worlds-tiny"),
+        open_domain("worlds:office?size=32x48&train=3&val=1&test=1"),
+    )
+    model.pose = None
+    recipe = SequenceRecipe(name="r", start="", domains=(), objective=ObjectiveConfig(poses="network"))
+    assert "room" in model.domains
+    assert prepared_start(model, recipe, first).domains == ("office",)
+    assert model.pose is not None
+    assert "office" in model.statistics
+    given = prepared_start(
+        ProtoDepth.from_pretrained("worlds-tiny"), replace(recipe, objective=ObjectiveConfig()), first
+    )
+    assert given.domains == ("office",)
+
+
+def test_a_recipe_may_name_how_domains_are_chosen_and_how_later_stages_are_augmented() -> None:
+    recipe = SequenceRecipe(name="r", start="", domains=(), selection="gaussian", augment="published")
+    method = build_method("protodepth", ProtoDepth.from_pretrained("worlds-tiny"), recipe)
+    assert method.model.rule.selection == "gaussian"
+    assert recipe.schedule_for("b", "ewc").augment.brightness == (0.5, 1.5)
+    plain = SequenceRecipe(name="r", start="", domains=())
+    assert "selection" not in config.to_dict(plain)  # cells from before keep their keys
+    assert "augment" not in config.to_dict(plain)
 
 
 @pytest.mark.parametrize("worse", ["mae", "rmse", "imae", "irmse"])
