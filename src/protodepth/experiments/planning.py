@@ -63,7 +63,9 @@ class Options:
     budget: Budget = "steps"  # what all methods have the same of
     changes: tuple[str, ...] = ()  # key=value for the recipe of a sequence, as schedule.batch_size=8
     base_changes: tuple[str, ...] = ()  # the same for the recipes of bases
-    tuned: dict[str, Any] = field(default_factory=dict)  # sequence -> backbone or "any" -> method -> {rate, settings}
+    tuned: dict[str, Any] = field(
+        default_factory=dict
+    )  # sequence -> backbone or "any" -> method -> {rate, steps, settings}
     recipe: str = ""  # "" = the paper's on its datasets, else the worlds'; "worlds", or paper-indoor?crop=scripts
     share: float | None = None  # a rehearsal: share of the published epochs
     scaffold: str = ""  # what FusionNet's ScaffNet learns from, in the paper's recipes
@@ -295,7 +297,7 @@ def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
 
 
 def read_tuned(path: Path | None) -> dict[str, Any]:
-    """The option ``--tuned`` of a bench: sequence -> backbone or "any" -> method -> {rate, settings}, checked."""
+    """What ``--tuned`` names: sequence -> backbone or "any" -> method -> {rate, steps, settings}, checked."""
     if path is None:
         return {}
     values = config.read_values(path)
@@ -311,5 +313,10 @@ def read_tuned(path: Path | None) -> dict[str, Any]:
                 if not isinstance(rate, int | float) or not rate > 0:
                     raise ConfigError(
                         f"{path}: {sequence}.{backbone}.{method}.rate must be a positive number, got {rate!r}"
+                    )
+                steps = chosen.get("steps", 1)
+                if not isinstance(steps, int) or steps < 1:
+                    raise ConfigError(
+                        f"{path}: {sequence}.{backbone}.{method}.steps must be a whole number above 0, got {steps!r}"
                     )
     return values

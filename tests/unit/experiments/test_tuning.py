@@ -76,6 +76,9 @@ def test_a_tuned_file_with_unknown_names_is_refused(tmp_path):
     (tmp_path / "t.toml").write_text('[indoor.lite.ewc]\nrate = "fast"\n')
     with pytest.raises(ConfigError, match=r"indoor\.lite\.ewc\.rate must be a positive number, got 'fast'"):
         read_tuned(tmp_path / "t.toml")
+    (tmp_path / "t.toml").write_text("[indoor.lite.ewc]\nsteps = 0.5\n")
+    with pytest.raises(ConfigError, match=r"indoor\.lite\.ewc\.steps must be a whole number above 0, got 0\.5"):
+        read_tuned(tmp_path / "t.toml")
     (tmp_path / "t.toml").write_text("[indoor.lite.sgd]\nrate = 1e-3\n")
     with pytest.raises(UnknownNameError, match="ewc"):
         read_tuned(tmp_path / "t.toml")
