@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, cast
 
 from protodepth.data import given
+from protodepth.data.doubt import check_points
 from protodepth.selection import Rule
 from protodepth.storage.history import History
 
@@ -22,6 +23,7 @@ class Notebook:
         domain: str | None = None,
         rule: Rule | None = None,
         unit: str | None = None,
+        force: bool = False,
     ) -> Any:
         """Dense depth: a ``Prediction`` for one frame, a list of them for several.
 
@@ -30,9 +32,15 @@ class Notebook:
         cy) in pixels.  Each may be an array, a tensor, a PIL image or a path; ``image`` alone may be a ``Frame`` or a
         ``Batch``; lists and arrays with one more axis are several frames of one size.
         ``domain`` a name, "base" = the un-adapted network, None = chosen by descriptor.
+        Sparse depth of which less than half lies in the network's range is refused, with the unit that would fit;
+        ``force`` goes on.
         """
         batch, several = given.read(image, sparse_depth, intrinsics, unit)
-        out = cast("ProtoDepth", self).predict_batch(batch, domain, rule)
+        model = cast("ProtoDepth", self)
+        network = model.backbone
+        points = batch.sparse_depth.cpu().numpy()
+        check_points(points, network.depth_range, unit=unit or "metres", bounded=network.bounded, force=force)
+        out = model.predict_batch(batch, domain, rule)
         frames = [out.frame(index, batch) for index in range(len(batch))]
         return frames if several else frames[0]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from protodepth import arrays
+from protodepth.data.doubt import check_points
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame
 from protodepth.data.worlds.worlds import WORLDS, WorldDataset
@@ -85,9 +86,9 @@ def answer(model: ProtoDepth, question: Question, limits: Limits = Limits()) -> 
         raise UnknownNameError("domain", question.domain, choices)
     frame, note = read(question, model.backbone.depth_range, limits)
     inputs = (frame.image, frame.sparse_depth, frame.intrinsics)
-    base = model.predict(*inputs, domain=BASE)
+    base = model.predict(*inputs, domain=BASE, force=True)  # read() has looked at the points
     started = time.perf_counter()
-    adapted = model.predict(*inputs, domain=None if question.domain == AUTO else question.domain)
+    adapted = model.predict(*inputs, domain=None if question.domain == AUTO else question.domain, force=True)
     return Answer(frame=frame, adapted=adapted, base=base, seconds=time.perf_counter() - started, note=note)
 
 
@@ -107,6 +108,8 @@ def read(question: Question, depth_range: tuple[float, float], limits: Limits) -
     unit, note, read = unit_of_files([sparse], None if question.unit == AUTO else question.unit, depth_range)
     depth = images.read_depth(sparse, unit, raw=read.get(sparse))
     points = arrays.sparse_array(depth, (picture.shape[0], picture.shape[1]))
+    stored = "metres" if sparse.suffix.lower() == ".npy" else unit
+    check_points(points, depth_range, unit=stored, remedy="Choose another unit, or give metres in a .npy file")
     # Only numbers: a visitor must not name a file of this machine.
     K = cameras.intrinsics_matrix(cameras.numbers_in(question.intrinsics, "intrinsics"))
     return Frame(image=picture, sparse_depth=points, intrinsics=K, name=image.name), note

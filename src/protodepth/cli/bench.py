@@ -234,6 +234,6 @@ def _parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:
 def _print_findings(path: Path) -> None:
     from protodepth.storage.files import read_sealed
 
-    for name, section in read_sealed(path)["experiments"].items():
+    for name, section in read_sealed(path, earlier=("about", "experiments"))["experiments"].items():
         for line in (*section["findings"], *section["missing"]):
             print(f"{name}: {line}")

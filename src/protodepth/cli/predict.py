@@ -53,6 +53,8 @@ class Predict:
     """Unit of the sparse PNGs: kitti (value/256), mm, cm, tum, m, or how many steps make a metre (default: guessed
     where the values leave no doubt).
     """
+    force: bool = False
+    """Go on where less than half of the sparse points lies in the model's range: almost always a wrong unit."""
     format: Literal["kitti", "mm", "npy"] = "kitti"
     """Depth files: 16-bit PNG with metres x 256, 16-bit PNG with millimetres, or .npy with metres."""
     write: tuple[Literal["depth", "color", "cloud"], ...] = ("depth", "color", "cloud")
@@ -87,6 +89,8 @@ class Predict:
                 source,
                 output,
                 depth_range=model.backbone.depth_range,
+                bounded=model.backbone.bounded,
+                force=self.force,
                 batch_size=self.batch_size,
                 advance=advance,
             )

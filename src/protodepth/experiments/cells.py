@@ -6,6 +6,7 @@ experiments that need the same training share it.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,8 @@ from protodepth.errors import CheckpointError
 from protodepth.report.results import plain
 from protodepth.storage import files
 
+NOT_MADE = re.compile(r"\.|lock|log\.jsonl$|result\.json$")  # locks of all who look at a cell come and go
+EARLIER = ("identity", "label", "result", "wall_seconds", "versions")  # entries of a result without a checksum
 CellKind = Literal[
     "base",
     "sequence",
@@ -106,15 +109,26 @@ class Store:
 
     def result(self, cell: Cell) -> dict[str, Any]:
         """The stored result, after a check that it is this cell's."""
-        stored = files.read_sealed(self.place(cell) / "result.json")
+        return self._stored(cell)["result"]
+
+    def file(self, cell: Cell, name: str) -> Path:
+        """A file that the cell wrote beside its result, after a check that it is what was written."""
+        listed = self._stored(cell).get("files") or {}  # cells of earlier versions list none
+        return files.check_file(self.place(cell) / name, listed[name]) if name in listed else self.place(cell) / name
+
+    def _stored(self, cell: Cell) -> dict[str, Any]:
+        stored = files.read_sealed(self.place(cell) / "result.json", earlier=EARLIER)
         if stored.get("identity") != cell.identity():
             raise CheckpointError(f"{self.place(cell)} holds a result with other settings: give another --out")
         if not isinstance(stored.get("result"), dict):
             raise CheckpointError(f"{self.place(cell) / 'result.json'} has no result: remove that folder")
-        return stored["result"]
+        return stored
 
     def write(self, cell: Cell, result: dict[str, Any], **about: Any) -> None:
-        document = {"identity": cell.identity(), "label": cell.label, **about, "result": result}
+        place = self.place(cell)
+        made = [p for p in sorted(place.rglob("*")) if p.is_file() and not NOT_MADE.match(p.name)]
+        listed = {p.relative_to(place).as_posix(): files.sha256_of(p) for p in made}
+        document = {"identity": cell.identity(), "label": cell.label, **about, "result": result, "files": listed}
         files.write_sealed(self.place(cell) / "result.json", plain(document))
 
     def finished(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:

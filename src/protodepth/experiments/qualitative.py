@@ -92,7 +92,7 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
     }
     for cell, r in finished:
         name = f"{cell.label['sequence']}-{cell.label['backbone']}"
-        samples = load_samples(store.place(cell) / "samples.npz")
+        samples = load_samples(store.file(cell, "samples.npz"))
         for n, (sample, box) in enumerate(zip(samples, r["boxes"], strict=True)):
             title = (
                 f"{r['old']} after learning {r['new']}, {network_name(cell.label['backbone'])}, "

@@ -339,7 +339,7 @@ def _figures(cells: Sequence[Cell], store: Store) -> dict[str, list[Figure]]:
     out: dict[str, list[Figure]] = {}
     for cell, result in store.finished(c for c in cells if c.kind == "pictures"):
         recording, shown_as = cell.label["recording"], cell.label["pattern"]
-        sample = load_samples(store.place(cell) / "samples.npz")[0]
+        sample = load_samples(store.file(cell, "samples.npz"))[0]
         title = f"{recording}, {shown_as}, frame {sample.name}: depth, error, and both in the window"
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{recording}-{shown_as.replace('%', '-percent')}")
         picture = jpeg(narrow(montage(sample, result["box"]), PICTURE_WIDTH), quality=82)

@@ -29,7 +29,11 @@ from protodepth.training.stages import StageFit, prepared_start, total_steps
 
 def base_folder(store: Store, base: Cell) -> Path:
     """Where the base network of a cell is: what it trained, or what was given."""
-    return Path(base.where) if base.where else store.place(base) / "model"
+    if base.where:
+        return Path(base.where)
+    if store.done(base):
+        store.file(base, "model/config.json")  # which has the checksums of the others
+    return store.place(base) / "model"
 
 
 def run_base(job: Job) -> dict[str, Any]:

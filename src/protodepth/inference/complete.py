@@ -11,11 +11,14 @@ from typing import IO, Any
 import numpy as np
 
 from protodepth import arrays
+from protodepth.data.doubt import LEAST_INSIDE, check_points
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
 from protodepth.inference.inputs import Failure, Source, checked, in_batches
 from protodepth.inference.outputs import Output
 from protodepth.types import PredictBatch, Prediction
+
+REMEDY = "Give --depth-unit (fractions in .npy and .exr files are metres: convert those), or --force to go on"
 
 
 @dataclass(slots=True)
@@ -26,6 +29,7 @@ class Summary:
     seconds: float = 0.0  # of the network alone
     chosen: dict[str, int] = field(default_factory=dict)
     unknown: int = 0
+    outside: int = 0  # frames with less than half of their points in the network's range
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, record: dict[str, Any]) -> None:
@@ -33,12 +37,15 @@ class Summary:
         self.seconds += record["seconds"]
         self.chosen[record["domain"]] = self.chosen.get(record["domain"], 0) + 1
         self.unknown += record["unknown"]
+        self.outside += record["points_kept"] < LEAST_INSIDE
 
     def lines(self) -> Iterator[str]:
         if self.frames:
             counts = ", ".join(f"{name} {n}" for name, n in sorted(self.chosen.items(), key=lambda kv: -kv[1]))
             rate = f"{1000 * self.seconds / self.frames:.0f} ms a frame"
             yield f"{_frames(self.frames)}, {rate}; domain: {counts}"
+        if self.outside:
+            yield f"{_frames(self.outside)} with less than half of the sparse points in the network's range: the unit?"
         if self.unknown:
             are = "is" if self.unknown == 1 else "are"
             yield (
@@ -53,11 +60,14 @@ def complete(
     output: Output,
     *,
     depth_range: tuple[float, float],
+    bounded: bool = True,
+    force: bool = False,
     batch_size: int = 4,
     advance: Callable[[int], None] = lambda n: None,
 ) -> tuple[Summary, list[dict[str, Any]]]:
     """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded
-    and passed over (a single one is an error, and nothing is written).
+    and passed over (a single one is an error, and nothing is written).  Sparse depth that cannot be right in the first
+    frames of files of a user stops before anything is written, unless ``force`` is set.
 
     Returns the summary and the records of the first frames.
     """
@@ -74,6 +84,9 @@ def complete(
                 summary.failures.append(group)
                 records = [{"frame": group.name, "error": group.reason}]
             else:
+                if source.unit is not None and not summary.frames:
+                    points = np.stack([frame.sparse_depth for frame in group])
+                    check_points(points, depth_range, unit=source.unit, bounded=bounded, force=force, remedy=REMEDY)
                 records = complete_batch(predict, group, output, depth_range)
                 for record in records:
                     summary.add(record)

@@ -36,6 +36,7 @@ class Source:
     notes: tuple[str, ...]
     items: Callable[[], Iterator[Frame | Failure]]
     frames: FrameDataset | None = None  # of a recording, by number: to judge on some of them
+    unit: str | None = None  # that a user's depth was read as; None: a dataset, whose reader knows it
 
     def __iter__(self) -> Iterator[Frame | Failure]:
         return self.items()
@@ -113,6 +114,10 @@ class Maps:
     calibration: Calibration
     read: dict[Path, np.ndarray] = field(default_factory=dict)  # stored numbers of some, each handed out once
 
+    def unit_of(self, path: Path) -> str:
+        """What a file is read as: fractions in arrays are metres, whatever was said of the pictures."""
+        return "metres" if path.suffix in images.ARRAY_SUFFIXES else self.unit
+
     def frame(self, name: str, picture: np.ndarray) -> Frame:
         if name not in self.files:
             raise DataError(f"there is no sparse depth for frame {name!r}")
@@ -142,7 +147,10 @@ def open_files(
         map_unit, why, read = unit_of_files([sparse], unit, depth_range)
         maps = Maps(files={name: sparse}, unit=map_unit, calibration=calibration, read=read)
         return Source(
-            1, (why,), lambda: iter([_frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))])
+            1,
+            (why,),
+            lambda: iter([_frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))]),
+            unit=maps.unit_of(sparse),
         )
     files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
     if not files:
@@ -169,7 +177,7 @@ def _open_folder(folder: Path, maps: Maps, why: str) -> Source:
         for name, path in pictures.items():
             yield _frame_or_failure(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
 
-    return Source(len(pictures), notes, items)
+    return Source(len(pictures), notes, items, unit=maps.unit_of(next(iter(maps.files.values()))))
 
 
 def frame_numbers(names: Sequence[str]) -> dict[int, str]:
@@ -217,7 +225,7 @@ def _open_video(path: Path, maps: Maps, why: str) -> Source:
         finally:
             reader.release()
 
-    return Source(len(names), (why, note), items)
+    return Source(len(names), (why, note), items, unit=maps.unit_of(next(iter(maps.files.values()))))
 
 
 def open_data(
@@ -241,7 +249,7 @@ def open_data(
         yield from (Failure(name, reason) for name, reason in faults.items())
         yield from _dataset(frames)
 
-    return Source(len(recording) + len(faults), recording.notes, items, frames)
+    return Source(len(recording) + len(faults), recording.notes, items, frames, unit=recording.settings.depth_unit)
 
 
 def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 TITLE = "Learning new domains without forgetting old ones"
 SHORT = {"forgetting": "forgetting", "performance": "performance", "spto": "SPTO"}
 MARKED = re.compile(r"(\*\*|<u>)?[-–.\d]*(\*\*|</u>)?")  # a number, best or second best
+EARLIER = (  # entries of a results.json of versions that wrote no checksum
+    *("rows", "matrix", "selection_accuracy", "seconds", "domains", "confusion", "chosen_names", "curves"),
+    *("training_seconds", "skipped_steps", "extra_parameters", "extra_bytes", "about"),
+)
 WIDE = 132  # columns that the table with all twelve numbers needs
 
 
@@ -126,8 +130,8 @@ def html(document: Document, samples: Sequence[Sample] = (), title: str = TITLE)
 def write_run(folder: str | Path, document: Document, samples: Sequence[Sample] = (), title: str = TITLE) -> Path:
     """Write results.json, samples.npz, report.md and report.html; returns the path of the page."""
     folder = Path(folder)
-    files.write_sealed(folder / "results.json", document)
-    save_samples(folder / "samples.npz", samples)
+    stored = {"samples.npz": save_samples(folder / "samples.npz", samples)}
+    files.write_sealed(folder / "results.json", {**document, "files": stored})
     files.write_bytes(folder / "report.md", markdown(document, title).encode())
     files.write_bytes(folder / "report.html", html(document, samples, title).encode())
     return folder / "report.html"
@@ -142,7 +146,10 @@ def read_run(folder: str | Path) -> tuple[Document, list[Sample]]:
             "finished"
         )
     try:
-        document = files.read_sealed(path)
+        document = files.read_sealed(path, earlier=(*EARLIER, "experiments"))
+        listed = document.pop("files", {})
+        for name, sha256 in listed.items():
+            files.check_file(folder / name, sha256)
     except CheckpointError as error:
         raise DataError(str(error)) from None
     _check(document, path)

@@ -95,8 +95,8 @@ def _predicted(sample: Sample, predict: PredictDomain, label: str, agnostic_labe
 MAPS = ("image", "sparse_depth", "ground_truth", "intrinsics")
 
 
-def save_samples(path: str | Path, samples: Sequence[Sample]) -> None:
-    """One npz: the arrays as ``<n>/<what>``, the words as JSON bytes in ``meta``; no pickle."""
+def save_samples(path: str | Path, samples: Sequence[Sample]) -> str:
+    """One npz: the arrays as ``<n>/<what>``, the words as JSON bytes in ``meta``; no pickle.  Gives its sha256."""
     arrays: dict[str, np.ndarray] = {}
     meta = []
     for n, s in enumerate(samples):
@@ -107,7 +107,7 @@ def save_samples(path: str | Path, samples: Sequence[Sample]) -> None:
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     out = io.BytesIO()
     np.savez_compressed(out, **arrays)  # type: ignore[arg-type]
-    files.write_bytes(Path(path), out.getvalue())
+    return files.write_bytes(Path(path), out.getvalue())
 
 
 def load_samples(path: str | Path) -> list[Sample]:

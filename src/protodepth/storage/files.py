@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import uuid
 from collections.abc import Collection, Mapping
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from protodepth.errors import CheckpointError
 
+logger = logging.getLogger("protodepth")
 FORMAT_VERSION = 1
 
 
@@ -65,20 +67,45 @@ def _seal(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def read_sealed(path: Path, earlier: Collection[str] | None = None) -> dict[str, Any]:
-    """What ``write_sealed`` was given.  Files of earlier versions have no seal and are taken as they are.
+def read_sealed(path: Path, earlier: Collection[str]) -> dict[str, Any]:
+    """What ``write_sealed`` was given.  Files of earlier versions have no seal: they are taken as they are, and it is
+    said.
 
-    ``earlier``: the entries that those had.  A file without a seal and with any other is a sealed one that was damaged.
+    ``earlier``: the entries that those had.  A file without a seal and with any other is a sealed one that was changed.
     """
     value = read_json(path)
-    if "sealed" not in value and "format_version" not in value and (earlier is None or set(value) <= set(earlier)):
+    if "sealed" not in value and "format_version" not in value and set(value) <= set(earlier):
+        logger.warning("%s has no checksum (an earlier version wrote it): it is taken as it is", path)
         return value
     stated = value.pop("sealed", None)
     if stated != _seal(value):
-        raise CheckpointError(f"{path} does not have the checksum it states: it is damaged, write it again")
+        raise CheckpointError(
+            f"{path} does not have the checksum it states: it was edited or is damaged; "
+            "remove it and run the command that wrote it again"
+        )
     if value.pop("format_version", None) != SEALED:
         raise CheckpointError(f"{path} has a format version that this program does not read: update protodepth")
     return value
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file of any size, without holding it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_file(path: Path, sha256: str) -> Path:
+    """The path, if the file is still what was written."""
+    try:
+        same = sha256_of(path) == sha256
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}): the folder is incomplete") from None
+    if not same:
+        raise CheckpointError(
+            f"{path} does not have the checksum that is stated for it: it was edited or is damaged; "
+            "remove its folder and run the command that wrote it again"
+        )
+    return path
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

@@ -12,24 +12,29 @@ that is killed and resumed is the same run.  The rate is constant after a warm-u
 """
 
 import json
+import math
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.data.worlds import anywhere
-from protodepth.errors import CheckpointError, ConfigError
+from protodepth.errors import CheckpointError, ConfigError, ProcessLost, TrainingDiverged
+from protodepth.methods.base import part
 from protodepth.storage import files
+from protodepth.storage.space import check_space
+from protodepth.training.fit import MAX_BAD_STEPS, JsonLines, whole_steps
+from protodepth.training.pool import FramePool, draw_ahead, pool_bytes
+from protodepth.training.state import optimiser_state, read_state_tensors, whole_state, write_state
 from protodepth.types import Batch
 
 MAY_CHANGE = ("steps", "fall", "rate", "half")  # of a recipe whose run goes on
@@ -93,62 +98,18 @@ def check_drawn(recipe: DrawnRecipe) -> None:
         raise ConfigError(f"start_frames is {recipe.start_frames}, expected 1 to frames ({recipe.frames})")
 
 
-class FramePool:
-    """Drawn frames in two files that grow from the front; ``count`` says how many are there."""
-
-    def __init__(self, folder: Path, frames: int, size: tuple[int, int], *, seed: int) -> None:
-        self.folder, self.frames, self.size, self.seed = folder, frames, size, seed
-        folder.mkdir(parents=True, exist_ok=True)
-        about = {"frames": frames, "size": list(size), "seed": seed}
-        if (folder / "pool.json").exists() and files.read_json(folder / "pool.json") != about:
-            raise ConfigError(
-                f"{folder} holds drawn frames of other settings: give another --out, or remove that folder"
-            )
-        files.write_json(folder / "pool.json", about)
-        self.pictures = self._open("pictures.npy", (frames, *size, 3), np.dtype(np.uint8))
-        self.depths = self._open("depths.npy", (frames, *size), np.dtype(np.float32))
-        self.counter = self._open("count.npy", (1,), np.dtype(np.int64))
-
-    def _open(self, name: str, shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
-        path = self.folder / name
-        if path.exists():
-            return open_memmap(path, mode="r+")
-        return open_memmap(path, mode="w+", dtype=kind, shape=shape)
-
-    @property
-    def count(self) -> int:
-        return int(self.counter[0])
-
-    def draw(self, upto: int, stop: Callable[[], bool] = lambda: False) -> None:
-        """Frames up to this number, those there already left alone."""
-        for index in range(self.count, min(upto, self.frames)):
-            if stop():
-                return
-            self.pictures[index], self.depths[index] = anywhere.draw(index, self.size, self.seed)
-            self.counter[0] = index + 1
-
-    def wait(self, count: int) -> None:
-        while self.count < min(count, self.frames):
-            time.sleep(0.2)
-
-
-def draw_ahead(folder: Path, frames: int, size: tuple[int, int], seed: int) -> None:
-    """The second process: draws until all is drawn or its parent is gone."""
-    os.nice(5)
-    torch.set_num_threads(1)
-    parent = os.getppid()
-    FramePool(folder, frames, size, seed=seed).draw(frames, lambda: os.getppid() != parent)
-
-
 SampleParts = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def samples(recipe: DrawnRecipe, pool: FramePool, step: int) -> SampleParts:
-    """What one step learns from; the same for the same recipe and step, whenever it is asked for."""
+    """What one step learns from; the same for the same recipe and step, whenever it is asked for.
+    Nothing if nobody draws frames any more: in a worker an error would lose its message.
+    """
     rng = np.random.default_rng(np.random.SeedSequence((anywhere.SEED, recipe.seed, 7, step)))
     size, rows, columns = recipe.crops[step % len(recipe.crops)]
     count = recipe.available(step)
-    pool.wait(count)
+    if not pool.wait(count):
+        return []
     chosen = rng.integers(count, size=size).tolist()
     return [anywhere.sample(pool.pictures[i], pool.depths[i], (rows, columns), rng) for i in chosen]
 
@@ -249,13 +210,16 @@ class DrawnLearner:
     def __init__(self, recipe: DrawnRecipe) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.step = recipe, 0
+        # steps without a change, those of them in a row, losses since the last line of the curve
+        self.counts: dict[str, Any] = {"skipped": 0, "bad": 0, "losses": []}
         self.network = backbones.get(recipe.backbone).from_preset(recipe.preset).train()
         self.average = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(), recipe.rate, betas=(0.9, 0.99), weight_decay=recipe.decay
         )
 
-    def learn(self, batch: Batch, truth: Tensor) -> float:
+    def learn(self, batch: Batch, truth: Tensor) -> float | None:
+        """One step; None (and no change of any weight) if the loss or a gradient was not finite."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate_at(self.step)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.recipe.half):
@@ -263,16 +227,28 @@ class DrawnLearner:
             depth = self.network.decode(latents)
         value = loss(depth, scaffold_of(self.network, dict(latents.context)), truth, batch.sparse_depth)
         self.optimiser.zero_grad(set_to_none=True)
-        value.backward()  # type: ignore[no-untyped-call]
-        size = nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        if torch.isfinite(size):
+        fine = bool(torch.isfinite(value))
+        if fine:
+            value.backward()  # type: ignore[no-untyped-call]
+            fine = bool(torch.isfinite(nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)))
+        if fine:
             self.optimiser.step()
-        self.step += 1
+        self.count(float(value.detach()) if fine else None)
         share = min(self.recipe.average, self.step / (self.step + 10))
         with torch.no_grad():
             for name, value_now in self.network.state_dict().items():
                 self.average[name].lerp_(value_now, 1 - share)
-        return float(value.detach())
+        return float(value.detach()) if fine else None
+
+    def count(self, value: float | None) -> None:
+        """A step is done; what was counted is part of the state, so that a run that goes on counts as a whole one."""
+        self.step += 1
+        if value is None:
+            self.counts["skipped"] += 1
+            self.counts["bad"] += 1
+        else:
+            self.counts["bad"] = 0
+            self.counts["losses"].append(value)
 
     def averaged(self) -> Backbone:
         network = backbones.get(self.recipe.backbone).from_preset(self.recipe.preset)
@@ -286,31 +262,26 @@ class DrawnLearner:
         return out | {f"optimiser/{i}/{k}": v for i, entry in state.items() for k, v in entry.items()}
 
     def save(self, folder: Path) -> None:
-        digest = files.write_tensors(folder / f"state-{self.step}.safetensors", self.tensors())
-        files.write_json(folder / "state.json", {"step": self.step, "sha256": digest, "recipe": asdict(self.recipe)})
-        states = sorted(folder.glob("state-*.safetensors"), key=lambda p: int(p.stem.partition("-")[2]))
-        for old in states[:-KEPT]:
-            old.unlink()
+        facts = {"recipe": asdict(self.recipe), "counts": self.counts}
+        write_state(folder, self.step, self.tensors(), facts, keep=KEPT)
 
     def load(self, folder: Path) -> None:
-        about = files.read_json(folder / "state.json")
-        now, then = asdict(self.recipe), about["recipe"]
-        changed = [k for k in now if json.loads(json.dumps(now[k])) != then.get(k) and k not in MAY_CHANGE]
-        if changed:
-            raise CheckpointError(f"{folder} was begun with another {', '.join(changed)}: resume with the same recipe")
-        self.step = int(about["step"])
-        stored = files.read_tensors(folder / f"state-{self.step}.safetensors", about["sha256"])
-        parts: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "optimiser": {}}
-        for name, value in stored.items():
-            kind, _, key = name.partition("/")
-            parts[kind][key] = value
-        self.network.load_state_dict(parts["network"])
-        self.average = parts["average"]
-        state: dict[int, dict[str, Tensor]] = {}
-        for key, value in parts["optimiser"].items():
-            number, _, name = key.partition("/")
-            state.setdefault(int(number), {})[name] = value
-        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+        about = files.read_sealed(folder / "state.json", earlier=("step", "sha256", "recipe"))
+        with whole_state(folder / "state.json"):
+            now, then = asdict(self.recipe), about["recipe"]
+            changed = [k for k in now if json.loads(json.dumps(now[k])) != then.get(k) and k not in MAY_CHANGE]
+            if changed:
+                raise CheckpointError(
+                    f"{folder} was begun with another {', '.join(changed)}: resume with the same recipe"
+                )
+            about.setdefault("file", f"state-{int(about['step'])}.safetensors")  # earlier versions did not say it
+            self._restore(read_state_tensors(folder, about))
+            self.step, self.counts = int(about["step"]), about.get("counts", self.counts)
+
+    def _restore(self, stored: dict[str, Tensor]) -> None:
+        self.network.load_state_dict(part(stored, "network/"))
+        self.average = part(stored, "average/")
+        self.optimiser.load_state_dict(optimiser_state(self.optimiser, part(stored, "optimiser/"), "/"))
 
 
 def _as_it_is(parts: SampleParts) -> SampleParts:
@@ -320,7 +291,10 @@ def _as_it_is(parts: SampleParts) -> SampleParts:
 def batches(recipe: DrawnRecipe, folder: Path, first: int) -> Iterator[tuple[Batch, Tensor]]:
     steps = Steps(recipe, folder, first, recipe.steps)
     loader = torch.utils.data.DataLoader(steps, batch_size=None, num_workers=1, prefetch_factor=6, collate_fn=_as_it_is)
-    return (collate(parts) for parts in loader)
+    for parts in loader:
+        if not parts:
+            raise ProcessLost(f"the process that draws frames into {folder} has ended: --resume to go on")
+        yield collate(parts)
 
 
 def train_drawn(
@@ -331,35 +305,60 @@ def train_drawn(
     every: int = 1000,
 ) -> Backbone:
     """Learn, or go on with what is in ``out``; ``curve.jsonl`` is the curve."""
-    out.mkdir(parents=True, exist_ok=True)
     learner = DrawnLearner(recipe)
     if (out / "state.json").exists():
         learner.load(out)
         report(f"going on from step {learner.step}")
-    drawer = multiprocessing.get_context("spawn").Process(
-        target=draw_ahead, args=(out / "pool", recipe.frames, recipe.size, recipe.seed), daemon=True
-    )
-    drawer.start()
-    try:
-        _learn(learner, out, report, every)
-    except KeyboardInterrupt:
-        learner.save(out)
-        raise
-    finally:
-        drawer.terminate()
+    state = 4 * sum(p.numel() for p in learner.network.parameters()) * 4  # weights, average and two moments
+    pools = pool_bytes(out / "pool", recipe.frames, recipe.size) + pool_bytes(out / "held", HELD, recipe.size)
+    check_space(out, (KEPT + 1) * state + pools, f"training {recipe.name}")
+    FramePool(out / "pool", recipe.frames, recipe.size, seed=recipe.seed)  # its files are there before two open them
+    with drawing(recipe, out / "pool"):
+        held = held_out(recipe, out)
+        with whole_steps() as pause:
+            _learn(learner, out, held, report, every, pause)
     return learner.averaged()
 
 
-def _learn(learner: DrawnLearner, out: Path, report: Callable[[str], None], every: int) -> None:
-    recipe = learner.recipe
-    held, began, losses = held_out(recipe, out), time.monotonic(), []
-    for batch, truth in batches(recipe, out / "pool", learner.step):
-        losses.append(learner.learn(batch, truth))
-        if learner.step % every == 0 or learner.step == recipe.steps:
-            learner.save(out)
-            line = {"step": learner.step, "loss": float(np.mean(losses)), **judge(learner.averaged(), held)}
-            line |= {"rate": recipe.rate_at(learner.step), "seconds": round(time.monotonic() - began, 1)}
-            with (out / "curve.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            report("  ".join(f"{k} {v:.4g}" for k, v in line.items()))
-            losses = []
+@contextmanager
+def drawing(recipe: DrawnRecipe, folder: Path) -> Iterator[None]:
+    """A second process fills the pool meanwhile."""
+    drawer = multiprocessing.get_context("spawn").Process(
+        target=draw_ahead, args=(folder, recipe.frames, recipe.size, recipe.seed), daemon=True
+    )
+    drawer.start()
+    try:
+        yield
+    finally:
+        drawer.terminate()
+
+
+def _learn(
+    learner: DrawnLearner,
+    out: Path,
+    held: list[tuple[Batch, Tensor]],
+    report: Callable[[str], None],
+    every: int,
+    pause: Callable[[], None],
+) -> None:
+    recipe, began, curve = learner.recipe, time.monotonic(), JsonLines(out / "curve.jsonl")
+    try:
+        for batch, truth in batches(recipe, out / "pool", learner.step):
+            learner.learn(batch, truth)
+            if learner.counts["bad"] >= MAX_BAD_STEPS:
+                raise TrainingDiverged(
+                    f"the loss was not finite in {learner.counts['bad']} steps in a row: "
+                    f"--set rate={recipe.rate / 2:g}, and --resume to go on from the last good state"
+                )
+            if learner.step % every == 0 or learner.step == recipe.steps:
+                line = {"loss": float(np.mean(learner.counts["losses"] or [math.nan]))}
+                line |= judge(learner.averaged(), held) | {"rate": recipe.rate_at(learner.step)}
+                line |= {"skipped": learner.counts["skipped"], "seconds": round(time.monotonic() - began, 1)}
+                curve(learner.step, line)  # before the state: a run killed in between does not write it again
+                report("  ".join(f"{k} {v:.4g}" for k, v in {"step": learner.step, **line}.items()))
+                learner.counts["losses"] = []
+                learner.save(out)
+            pause()
+    except (KeyboardInterrupt, TrainingDiverged, ProcessLost):
+        learner.save(out)
+        raise

@@ -49,7 +49,7 @@ class BestCheckpoint:
             self._read(folder)
 
     def _read(self, folder: Path) -> None:
-        about = files.read_sealed(folder / "best.json")
+        about = files.read_sealed(folder / "best.json", earlier={"errors", "step", "looked", "sha256"})
         try:
             self.best, self.step, self.looked = about["errors"], int(about["step"]), int(about["looked"])
             self.state = files.read_tensors(folder / f"best-{self.step}.safetensors", about["sha256"])

@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +19,51 @@ from protodepth.storage import files
 from protodepth.storage.paths import check_inside
 
 logger = logging.getLogger("protodepth")
+STATE_FILE = re.compile(r"state-(\d+)\.safetensors")
+
+
+def write_state(
+    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], keep: int = 1
+) -> None:
+    """``state-<step>.safetensors`` and then ``state.json``, which names it by its checksum and is sealed itself:
+    two files, one commit, so that an old pair stays valid until the end.  The last ``keep`` tensor files stay.
+    """
+    name = f"state-{step}.safetensors"
+    sha256 = files.write_tensors(folder / name, tensors)
+    files.write_sealed(folder / "state.json", {**facts, "step": step, "file": name, "sha256": sha256})
+    stored = sorted((int(match[1]), file) for file in folder.iterdir() if (match := STATE_FILE.fullmatch(file.name)))
+    others = [file for number, file in stored if number != step]
+    for old in others[: max(0, len(others) + 1 - keep)]:
+        old.unlink()
+
+
+def read_state_tensors(folder: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors that a ``state.json`` names; a ValueError if it names a file that is not its step's."""
+    file = STATE_FILE.fullmatch(facts["file"])
+    if file is None or int(file[1]) != facts["step"]:
+        raise ValueError(f"file {facts['file']!r} is not that of step {facts['step']!r}")
+    return files.read_tensors(check_inside(folder / file[0], folder), facts["sha256"])
+
+
+@contextmanager
+def whole_state(place: Path) -> Iterator[None]:
+    """What is missing or of the wrong kind in a state is one clear error."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CheckpointError(
+            f"{place} is incomplete, damaged or of another version ({reason}): begin again with another --out"
+        ) from None
+
+
+def optimiser_state(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], mark: str) -> dict[str, Any]:
+    """What an optimiser loads, from tensors named ``<parameter><mark><what>``."""
+    values: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        index, name = key.split(mark, 1)
+        values.setdefault(int(index), {})[name] = tensor
+    return {**optimiser.state_dict(), "state": values}
 
 
 @runtime_checkable
@@ -78,16 +125,8 @@ class TrainingState:
             tensors |= {f"optimiser.{index}.{k}": torch.as_tensor(v) for k, v in values.items()}
         kept = {} if self.keeper is None else {"kept": self.keeper.facts()}
         tensors |= {} if self.keeper is None else {f"kept.{k}": v for k, v in self.keeper.tensors().items()}
-        # two files, one commit: the JSON names the tensor file by its checksum,
-        # so an old pair stays valid until the end
-        name = f"state-{step}.safetensors"
-        sha256 = files.write_tensors(folder / name, tensors)
         scaler = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
-        meta = {**self.about, "step": step, "counts": self.counts, "file": name, "sha256": sha256, **scaler, **kept}
-        files.write_sealed(folder / "state.json", meta)
-        for old in folder.glob("state-*.safetensors"):
-            if old.name != name:
-                old.unlink()
+        write_state(folder, step, tensors, {**self.about, "counts": self.counts, **scaler, **kept})
 
     def load(self) -> int:
         """Restore and return the step to go on from; 0 if there is nothing."""
@@ -110,33 +149,18 @@ class TrainingState:
                     f"{self.folder} holds a run with {key}={meta.get(key)!r}, this one has {value!r}: "
                     "use another --out, or the same settings"
                 )
-        try:
+        with whole_state(place):
             return self._restore(self.folder, meta)
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise CheckpointError(
-                f"{place} is incomplete, damaged or of another version ({reason}): begin again with another --out"
-            ) from None
 
     def _restore(self, folder: Path, meta: dict[str, Any]) -> int:
-        file = re.fullmatch(r"state-(\d+)\.safetensors", meta["file"])
-        if file is None or int(file[1]) != meta["step"]:
-            raise ValueError(f"file {meta['file']!r} is not that of step {meta['step']!r}")
-        tensors = files.read_tensors(check_inside(folder / file[0], folder), meta["sha256"])
+        tensors = read_state_tensors(folder, meta)
         self.method.load_state(part(tensors, "method."))
         if self.method.objective.pose is not None:
             self.method.objective.pose.load_state_dict(part(tensors, "pose."))
-        self._load_optimiser(part(tensors, "optimiser."))
+        self.optimiser.load_state_dict(optimiser_state(self.optimiser, part(tensors, "optimiser."), "."))
         if self.scaler.is_enabled() and "scaler" in meta:
             self.scaler.load_state_dict(meta["scaler"])
         self.counts = dict(meta.get("counts") or {})
         if self.keeper is not None:
             self.keeper.go_on(part(tensors, "kept."), meta["kept"])
         return int(meta["step"])
-
-    def _load_optimiser(self, tensors: dict[str, Tensor]) -> None:
-        values: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            index, name = key.split(".", 1)
-            values.setdefault(int(index), {})[name] = tensor
-        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": values})

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protodepth.data.arguments import open_domain, parse_argument, without_folders
+from protodepth.data.doubt import LEAST_INSIDE, reason_against
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, FrameDataset, evenly
 from protodepth.data.hidden import MOST, HideConfig, hide_in_batches
@@ -112,11 +113,13 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
             f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
             "adapting needs a sequence with motion, not single images"
         )
-    _check_range(domain.train, model.backbone.depth_range)
+    own = domain.identity.get("dataset") == "recording"  # the readers of datasets know their units
+    unit = domain.identity.get("unit") if own else None
+    _check_range(domain.train, model.backbone.depth_range, unit)
     return domain
 
 
-def _check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
+def _check_range(data: FrameDataset, depth_range: tuple[float, float], unit: str | None = None) -> None:
     """Refuse data that the network cannot express, before an hour is spent on it."""
     low, high = depth_range
     maps = (f.sparse_depth for f in readable(data, Faults(len(data)), evenly(len(data), 8)))
@@ -129,8 +132,9 @@ def _check_range(data: FrameDataset, depth_range: tuple[float, float]) -> None:
         f"{100 * (1 - inside):.0f} % of the sparse points lie outside the network's range of {low:g}-{high:g} m "
         f"(median {np.median(every):.2f} m)"
     )
-    if inside < 0.5:
-        raise DataError(f"{where}: check the depth unit, or start from a network for this range")
+    reason = None if unit is None else reason_against(every, depth_range, unit)
+    if reason is not None or inside < LEAST_INSIDE:
+        raise DataError(f"{reason or where}: check the depth unit, or start from a network for this range")
     if inside < 0.9:
         logger.warning("%s", where)
 

@@ -29,7 +29,7 @@ class Unfinished:
     def schedule(self) -> Schedule | None:
         """The schedule that was begun with; None if there is nothing to go on with.  What is of other settings goes."""
         try:
-            stored = files.read_sealed(self.folder / "plan.json") if self.folder.is_dir() else {}
+            stored = files.read_sealed(self.folder / "plan.json", earlier=()) if self.folder.is_dir() else {}
             if stored.get("about") == self.about:
                 return config.from_dict(Schedule, stored["schedule"], str(self.folder / "plan.json"))
         except (CheckpointError, ConfigError, LookupError):  # damaged: learning begins again

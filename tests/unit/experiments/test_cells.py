@@ -44,3 +44,30 @@ def test_a_result_that_is_not_this_cells_is_refused(tmp_path):
     files.write_sealed(place, {k: v for k, v in changed.items() if k != "sealed"})
     with pytest.raises(CheckpointError, match="other settings"):
         store.result(own)
+
+
+def test_an_edited_result_and_an_edited_file_beside_it_are_said(tmp_path):
+    store, own = Store(tmp_path), cell("a", steps=1)
+    files.write_bytes(store.place(own) / "model" / "samples.npz", b"numbers")
+    store.write(own, {"x": 1.5})
+    assert store.file(own, "model/samples.npz").read_bytes() == b"numbers"
+    (store.place(own) / "model" / "samples.npz").write_bytes(b"others")
+    with pytest.raises(CheckpointError, match="edited or is damaged"):
+        store.file(own, "model/samples.npz")
+    place = store.place(own) / "result.json"
+    good = place.read_text()
+    place.write_text(good.replace("1.5", "1.4"))
+    with pytest.raises(CheckpointError, match="edited or is damaged"):
+        store.result(own)
+    stripped = {k: v for k, v in json.loads(good).items() if k not in ("sealed", "format_version")}
+    place.write_text(json.dumps(stripped))  # somebody took the seal off, too
+    with pytest.raises(CheckpointError, match="edited or is damaged"):
+        store.result(own)
+
+
+def test_a_result_of_an_earlier_version_is_taken_with_a_word(tmp_path, caplog):
+    store, own = Store(tmp_path), cell("a", steps=1)
+    files.write_json(store.place(own) / "result.json", {"identity": own.identity(), "label": {}, "result": {"x": 1.5}})
+    assert store.result(own) == {"x": 1.5}
+    assert "has no checksum" in caplog.text
+    assert store.file(own, "samples.npz") == store.place(own) / "samples.npz"

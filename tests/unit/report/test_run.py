@@ -372,7 +372,7 @@ def attack(folder: Path, document, count: int, seed: int, *, sealed: bool) -> di
     place = folder / "run" / "results.json"
     good = json.loads(place.read_text())
     if not sealed:
-        good = {k: v for k, v in good.items() if k not in ("sealed", "format_version")}
+        good = {k: v for k, v in good.items() if k not in ("sealed", "format_version", "files")}
     seen, said = {"parsed": 0, "silent": 0}, []
     for bad in mutants(json.dumps(good, indent=2).encode(), count, seed):
         place.write_bytes(bad)
@@ -395,6 +395,28 @@ def test_damaged_results_are_one_sentence(tmp_path: Path, document):
     assert seen["silent"] == 0
     assert seen["parsed"] > 20
     assert attack(tmp_path, document, 120, 6, sealed=False)["parsed"] > 12  # of an earlier version: no traceback
+
+
+def test_edited_numbers_and_pictures_are_said_and_earlier_ones_taken(tmp_path: Path, document, caplog):
+    run.write_run(tmp_path / "run", document)
+    place = tmp_path / "run" / "results.json"
+    good = json.loads(place.read_text())
+    for edited in ({**good, "seconds": 1.0}, {k: v for k, v in good.items() if k not in ("sealed", "format_version")}):
+        place.write_text(json.dumps(edited))
+        with pytest.raises(DataError, match=r"results\.json .*edited or is damaged"):
+            run.read_run(tmp_path / "run")
+    place.write_text(json.dumps(good, indent=4))  # another layout of the same is the same
+    samples = tmp_path / "run" / "samples.npz"
+    stored = samples.read_bytes()
+    samples.write_bytes(stored + b" ")
+    with pytest.raises(DataError, match=r"samples\.npz .*edited or is damaged"):
+        run.read_run(tmp_path / "run")
+    samples.write_bytes(stored)
+    assert run.read_run(tmp_path / "run")[0] == document
+    assert not caplog.text
+    place.write_text(json.dumps({k: good[k] for k in document}))
+    assert run.read_run(tmp_path / "run")[0] == document
+    assert "has no checksum" in caplog.text
 
 
 @pytest.mark.slow

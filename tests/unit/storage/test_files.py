@@ -156,14 +156,14 @@ def test_a_sealed_file_with_any_hole_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j"
     files.write_sealed(path, {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]})
     good = path.read_bytes()
-    assert files.read_sealed(path) == {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]}
+    assert files.read_sealed(path, ()) == {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]}
     dice = random.Random(0)
     for start in range(len(good)):
         lengths = (*range(1, 9), *dice.sample(range(9, 60), 8))  # every short hole, and some of the longer ones
         for end in (start + length for length in lengths if start + length < len(good)):
             path.write_bytes(good[:start] + good[end:])
             try:
-                found = files.read_sealed(path)
+                found = files.read_sealed(path, ("step", "counts", "list"))
             except CheckpointError:
                 continue
             assert found == {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]}, (start, end)

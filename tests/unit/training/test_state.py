@@ -85,7 +85,7 @@ def test_states_of_earlier_versions_load_and_their_damage_is_no_traceback(
 ) -> None:
     seen = attack(stored, tmp_path, room, 200, 2, sealed=False)
     assert seen["parsed"] > 20
-    earlier = {k: v for k, v in files.read_sealed(stored / "state.json").items() if k != "counts"}
+    earlier = {k: v for k, v in files.read_sealed(stored / "state.json", ()).items() if k != "counts"}
     (tmp_path / "state.json").write_text(json.dumps(earlier))
     assert state(make(room), tmp_path).load() == 3
 
@@ -107,7 +107,7 @@ def test_another_step_number_is_refused(stored: Path, tmp_path: Path, room: Doma
 
 
 def test_a_tensor_file_elsewhere_is_not_read(stored: Path, tmp_path: Path, room: Domain) -> None:
-    meta = files.read_sealed(stored / "state.json")
+    meta = files.read_sealed(stored / "state.json", ())
     for name in ("../state-3.safetensors", str(stored / "state-3.safetensors"), "state-4.safetensors", None, 3):
         files.write_sealed(tmp_path / "state.json", {**meta, "file": name})
         with pytest.raises(CheckpointError, match="damaged"):
