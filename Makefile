@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 # One thread a process: two test workers share two cores.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: setup demo test test-slow lint bases clean
+TOOLS := .venv-tools
+
+.PHONY: setup demo test test-slow coverage lint audit sbom fuzz bases clean
 
 setup: $(VENV)/.core
 
@@ -22,10 +24,33 @@ demo: $(VENV)/.core
 	$(BIN)/protodepth demo --out demo
 
 test: $(VENV)/.dev lint
-	$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal
+	$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 
 test-slow: $(VENV)/.dev
 	$(TEST_ENV) $(BIN)/pytest -m slow -o addopts=""
+
+# Branches of the whole package; slower than test, which measures what keeps files.
+coverage: $(VENV)/.dev
+	$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal --cov=protodepth --cov-config=tests/coverage.toml
+
+# Known holes of what is installed; says why where the database cannot be reached.
+audit: $(VENV)/.dev $(TOOLS)/.tools
+	$(BIN)/pytest -m slow -o addopts="" -rs tests/repository/test_supply_chain.py -k holes
+
+# What a release is made of, as CycloneDX.
+sbom: $(VENV)/.core $(TOOLS)/.tools
+	mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py environment --output-format JSON --output-file dist/sbom.json $(BIN)/python
+
+# A fuzzer that is guided by coverage, on the parsers of binary files: a minute each.
+fuzz: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check atheris
+	for name in sens npy exr bag mat; do $(TEST_ENV) $(BIN)/python tests/fuzz/parsers.py $$name -max_total_time=60 || exit 1; done
+
+$(TOOLS)/.tools:
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check pip-audit cyclonedx-bom
+	touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -38,4 +63,4 @@ bases: $(VENV)/.core
 	OMP_NUM_THREADS=1 $(BIN)/protodepth train --recipe worlds-tiny-outdoor --out runs/worlds-tiny-outdoor
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) build dist .pytest_cache .mypy_cache .ruff_cache

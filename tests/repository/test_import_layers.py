@@ -34,7 +34,7 @@ FLOORS = (
 )
 FLOORS_OF_DATA = (
     "data.files data.frame data.sampling data.projection data.augment data.interpolation data.hidden",
-    "data.faults data.arguments data.given",
+    "data.faults data.arguments data.given data.doubt",
     "data.batches data.entries",
     "data.manifest data.recording data.worlds",
     "data.datasets",

@@ -5,6 +5,7 @@ import pytest
 
 from protodepth.backbones.lite import Lite
 from protodepth.data.frame import Frame
+from protodepth.errors import DataError
 from protodepth.model import ProtoDepth
 from protodepth.storage.history import History
 
@@ -48,3 +49,15 @@ def test_a_prediction_knows_what_it_was_made_from(model: ProtoDepth) -> None:
     p = model.predict(IMAGE, POINTS, CAMERA)
     np.testing.assert_allclose(p.image * 255, IMAGE, atol=1e-3)
     assert p.intrinsics[0, 2] == 24
+
+
+def test_millimetres_that_were_taken_for_metres_stop_with_the_unit_that_fits(model: ProtoDepth) -> None:
+    wrong = 1000 * POINTS
+    with pytest.raises(DataError, match=r"mm: 2\.00 to 2\.00 m.*force=True"):
+        model.predict(IMAGE, wrong, CAMERA)
+    whole = wrong.astype(np.uint16)
+    expected = model.predict(IMAGE, POINTS, CAMERA, domain="hall").depth
+    np.testing.assert_allclose(model.predict(IMAGE, whole, CAMERA, unit="mm", domain="hall").depth, expected, rtol=1e-5)
+    with pytest.raises(DataError, match="as m they go from"):
+        model.predict(IMAGE, whole, CAMERA, unit="m")
+    assert model.predict(IMAGE, wrong, CAMERA, force=True).depth.shape == (32, 48)

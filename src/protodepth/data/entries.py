@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image as Picture
 
 from protodepth.data import sampling
-from protodepth.data.faults import error_of
+from protodepth.data.faults import error_of, foreign
 from protodepth.data.files import images
 from protodepth.data.files.text import reading
 from protodepth.data.frame import Frame
@@ -201,7 +201,8 @@ class FrameReader:
     def _image(self, ref: str) -> np.ndarray:
         path, inside = self._locate(ref)
         if inside is not None and self.container is not None:
-            return self.container.image(path, inside)
+            with foreign(path):
+                return self.container.image(path, inside)
         return images.read_image(path)
 
     def _locate(self, ref: str) -> tuple[Path, str | None]:
@@ -215,7 +216,8 @@ class FrameReader:
     def _depth(self, ref: str, unit: str, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
         path, inside = self._locate(ref)
         if inside is not None and self.container is not None:
-            depth = self.container.depth(path, inside)
+            with foreign(path):
+                depth = self.container.depth(path, inside)
         else:
             depth = images.read_depth(path, "kitti" if ref.startswith("@/") else unit)
         depth = self._cut(depth) if depth.shape != size else depth

@@ -4,7 +4,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from protodepth.data.frame import Frame, FrameDataset
@@ -29,6 +31,25 @@ def check_share(what: str, bad: Mapping[str, str], total: int, advice: str = "")
         lines = [f"{frame}: {reason}" for frame, reason in list(bad.items())[:5]] + [advice] * bool(advice)
         head = f"{what}: {len(bad)} of {total} frames cannot be used (limit {MAX_BAD:.0%}):"
         raise DataError("\n  ".join([head, *lines]))
+
+
+@contextmanager
+def foreign(path: Path) -> Iterator[None]:
+    """Around libraries that parse bags, HDF5 and parquet: of a damaged file they raise anything; one sentence instead.
+
+    >>> with foreign(Path("a.bag")):
+    ...     raise KeyError("chunk")
+    Traceback (most recent call last):
+    protodepth.errors.DamagedFileError: a.bag cannot be read (KeyError: 'chunk'): truncated or damaged, copy it again
+    """
+    try:
+        yield
+    except ProtoDepthError:
+        raise
+    except Exception as error:
+        logger.debug("%s", path, exc_info=True)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DamagedFileError(f"{path} cannot be read ({reason}): truncated or damaged, copy it again") from None
 
 
 @dataclass(slots=True)

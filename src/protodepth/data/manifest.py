@@ -14,9 +14,9 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import pydantic
 
 from protodepth.data.arguments import datasets, split_query
 from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
-from protodepth.data.faults import check_share
+from protodepth.data.faults import check_share, foreign
 from protodepth.data.files import images
 from protodepth.data.files.text import parse_json, reading
 from protodepth.data.frame import SPLITS, Domain, EvalRules
@@ -101,6 +101,7 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: 
     return Domain(name=scan.name, rules=scan.rules, identity=identity, **parts)
 
 
+PARSED_BY_OTHERS = ("nyu_v2", "rosbag", "waymo")  # by libraries that raise anything at a damaged file
 scans: Registry[Callable[..., Scan]] = Registry("dataset_scan")
 
 
@@ -108,6 +109,7 @@ def register_scan(name: str) -> Callable[[Callable[..., Scan]], Callable[..., Sc
     """Register ``scan(root, *, option=...)`` both for ``prepare`` and as the data source ``name:root?option=value``."""
 
     def add(scan: Callable[..., Scan]) -> Callable[..., Scan]:
+        scan = _guarded(scan) if name in PARSED_BY_OTHERS else scan
         scans.register(name)(scan)
         datasets.register(name)(partial(_open_scan, name, scan))
         return scan
@@ -115,11 +117,22 @@ def register_scan(name: str) -> Callable[[Callable[..., Scan]], Callable[..., Sc
     return add
 
 
+def _guarded(scan: Callable[..., Scan]) -> Callable[..., Scan]:
+    @wraps(scan)
+    def scan_whole(root: Path, **options: Any) -> Scan:
+        with foreign(root):
+            return scan(root, **options)
+
+    return scan_whole
+
+
 def _open_scan(name: str, scan: Callable[..., Scan], argument: str, **options: Any) -> Domain:
     root, query = split_query(argument)
     options = {**query, **{k: v for k, v in options.items() if v is not None}}
     withhold = float(options.pop("withhold", 0.0))
-    return _call_scan(name, scan, Path(root), options).domain(withhold=withhold)
+    guard = foreign(Path(root)) if name in PARSED_BY_OTHERS else nullcontext()
+    with guard:  # also around the listing of the entries, which may read them
+        return _call_scan(name, scan, Path(root), options).domain(withhold=withhold)
 
 
 def _call_scan(name: str, scan: Callable[..., Scan], root: Path, options: Mapping[str, Any]) -> Scan:
@@ -300,7 +313,9 @@ def _extract_images(reader: FrameReader, folder: Path, entry: Entry) -> Entry:
         name = f"image/{re.sub(r'[^A-Za-z0-9._-]+', '_', ref)}.jpg"
         if not (folder / name).exists():
             inner, inside = ref.rsplit("#", 1)
-            write_bytes(folder / name, reader.container.image_bytes(reader.root / inner, inside))  # type: ignore[union-attr]
+            with foreign(reader.root / inner):
+                data = reader.container.image_bytes(reader.root / inner, inside)  # type: ignore[union-attr]
+            write_bytes(folder / name, data)
         return f"@/{name}"
 
     changed = {**entry, "image": extract(entry["image"])}

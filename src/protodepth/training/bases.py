@@ -18,13 +18,13 @@ from protodepth.data.arguments import open_domain
 from protodepth.data.augment import augment, crop, generator
 from protodepth.data.batches import collate
 from protodepth.data.frame import Domain
-from protodepth.errors import ConfigError, DataError, UnknownNameError
+from protodepth.errors import ConfigError, DataError, TrainingDiverged, UnknownNameError
 from protodepth.methods.base import build
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.storage.history import History
 from protodepth.training.evaluate import without_crop
-from protodepth.training.fit import FitRecord
+from protodepth.training.fit import MAX_BAD_STEPS, FitRecord
 from protodepth.training.log import Log, silent
 from protodepth.training.objective import build_objective, resolved
 from protodepth.training.recipes import BaseRecipe
@@ -99,7 +99,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
     for parameter in network.parameters():
         parameter.requires_grad = True
     network.train()
-    optimiser = torch.optim.Adam(network.parameters(), lr=schedule.rate)
+    optimiser, bad, skipped = torch.optim.Adam(network.parameters(), lr=schedule.rate), 0, 0
     for step in range(schedule.steps):
         chosen = np.random.default_rng((seed, step)).integers(len(domain.train), size=schedule.batch_size)
         batch = collate([domain.train[int(i)] for i in chosen], ground_truth=True)
@@ -110,10 +110,19 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
         view = augment(batch.without_ground_truth(), schedule.augment, generator(seed, step)).batch
         optimiser.zero_grad()
         loss = supervised_loss(network(view), batch.ground_truth)  # type: ignore[arg-type]
-        loss.backward()  # type: ignore[no-untyped-call]
+        fine = bool(torch.isfinite(loss))
+        if fine:
+            loss.backward()  # type: ignore[no-untyped-call]
+            fine = all(bool(torch.isfinite(p.grad).all()) for p in network.parameters() if p.grad is not None)
+        bad, skipped = 0 if fine else bad + 1, skipped + (not fine)
+        if bad >= MAX_BAD_STEPS:
+            raise TrainingDiverged(
+                f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g})"
+            )
         for group in optimiser.param_groups:
             group["lr"] = schedule.rate * schedule.factor(step)
-        optimiser.step()
+        if fine:
+            optimiser.step()
         log(step + 1, {"domain": domain.name, "supervised": float(loss.detach())})
     network.eval().requires_grad_(False)
-    return FitRecord(steps=schedule.steps, seconds=time.monotonic() - started)
+    return FitRecord(steps=schedule.steps, skipped=skipped, seconds=time.monotonic() - started)

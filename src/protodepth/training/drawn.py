@@ -32,7 +32,8 @@ from protodepth.errors import CheckpointError, ConfigError, ProcessLost, Trainin
 from protodepth.methods.base import part
 from protodepth.storage import files
 from protodepth.storage.space import check_space
-from protodepth.training.fit import MAX_BAD_STEPS, JsonLines, whole_steps
+from protodepth.training.fit import MAX_BAD_STEPS, whole_steps
+from protodepth.training.log import JsonLines
 from protodepth.training.pool import FramePool, draw_ahead, pool_bytes
 from protodepth.training.state import optimiser_state, read_state_tensors, whole_state, write_state
 from protodepth.types import Batch

@@ -148,7 +148,7 @@ def fit(
     bad = int(state.counts.get("bad", 0))
     progress.skipped = int(state.counts.get("skipped", 0))
     loader.faults.merge(state.counts.get("bad_frames", {}))
-    with _whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
+    with whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
         try:
             for batch in method.batches(loader, start=first, seed=seed):
                 if step >= schedule.steps or (keeper is not None and keeper.done):
@@ -202,7 +202,7 @@ def check_processes(schedule: Schedule) -> None:
 
 
 @contextmanager
-def _whole_steps() -> Iterator[Callable[[], None]]:
+def whole_steps() -> Iterator[Callable[[], None]]:
     """Ctrl-C and SIGTERM take effect where the yielded function is called:
     in the middle of a step, weights and step number do not agree.
 

@@ -17,8 +17,10 @@ from protodepth.errors import CheckpointError
 from protodepth.methods.base import Method, part
 from protodepth.storage import files
 from protodepth.storage.paths import check_inside
+from protodepth.storage.space import check_space
 
 logger = logging.getLogger("protodepth")
+STATES = 3  # that a disk must hold: the last, the next, and what is made of them
 STATE_FILE = re.compile(r"state-(\d+)\.safetensors")
 
 
@@ -129,7 +131,9 @@ class TrainingState:
         write_state(folder, step, tensors, {**self.about, "counts": self.counts, **scaler, **kept})
 
     def load(self) -> int:
-        """Restore and return the step to go on from; 0 if there is nothing."""
+        """Restore and return the step to go on from; 0 if there is nothing.  A disk without room for it is refused."""
+        if self.folder is not None and distributed.leads():
+            check_space(self.folder, STATES * self._size(), f"training on {self.about.get('domain', 'this data')!r}")
         step = self._read()
         if len(set(distributed.gather(step))) > 1:
             raise CheckpointError(
@@ -137,6 +141,13 @@ class TrainingState:
             )
         distributed.copy_first([p for group in self.optimiser.param_groups for p in group["params"]])
         return step
+
+    def _size(self) -> int:
+        """Bytes of one state: the method, the pose network, and two moments of what is optimised."""
+        pose = self.method.objective.pose
+        learned = [p for group in self.optimiser.param_groups for p in group["params"]]
+        tensors = [*self.method.state().values(), *(pose.state_dict().values() if pose else ()), *learned, *learned]
+        return sum(t.numel() * t.element_size() for t in tensors)
 
     def _read(self) -> int:
         if self.folder is None or not (self.folder / "state.json").exists():

@@ -1,8 +1,9 @@
 """What ``adapt`` keeps beside the model's folder until the new domain is written, so that a killed one goes on."""
 
+import contextlib
 import hashlib
 import json
-import shutil
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from protodepth import config
 from protodepth.errors import CheckpointError, ConfigError
 from protodepth.storage import files
 from protodepth.training.schedule import Schedule
+
+OURS = re.compile(r"plan\.json|state\.json|state-\d+\.safetensors|\.rescue-\w+|\..+\.[0-9a-f]{8}\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Unfinished:
                 return config.from_dict(Schedule, stored["schedule"], str(self.folder / "plan.json"))
         except (CheckpointError, ConfigError, LookupError):  # damaged: learning begins again
             pass
-        self.remove()
+        self._clear()
         return None
 
     def begin(self, schedule: Schedule) -> None:
@@ -42,6 +45,18 @@ class Unfinished:
             files.write_sealed(self.folder / "plan.json", {"about": self.about, "schedule": config.to_dict(schedule)})
 
     def remove(self) -> None:
-        """Only what is ours: a plan and states."""
-        if (self.folder / "plan.json").exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """When all is written; what a failing disk keeps is cleared by the next start."""
+        with contextlib.suppress(OSError):
+            self._clear()
+
+    def _clear(self) -> None:
+        """Only what is ours, a plan and states, and first what names a state:
+        whatever a kill or a failing disk leaves of them is never gone on with.
+        """
+        folders = [f for f in (self.folder / "state", self.folder) if f.is_dir()]
+        mine = [p for folder in folders for p in folder.iterdir() if OURS.fullmatch(p.name)]
+        for path in sorted(mine, key=lambda p: (p.name != "state.json", p.name == "plan.json")):
+            path.unlink()
+        for folder in folders:
+            if not any(folder.iterdir()):
+                folder.rmdir()

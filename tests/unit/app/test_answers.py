@@ -156,3 +156,8 @@ def test_text_of_a_visitor_cannot_become_part_of_the_page(model: ProtoDepth, tmp
     assert "&lt;img src=x" in html
     assert str(tmp_path) not in html  # nor does it learn where files lie
     assert cloud == ""
+
+
+def test_a_unit_that_cannot_be_right_is_said_with_the_one_that_fits(model: ProtoDepth, files: Question):
+    with pytest.raises(DataError, match=r"as metres they go from .*mm: .*Choose another unit"):
+        answer(model, replace(files, unit="metres"))

@@ -257,3 +257,33 @@ def test_depth_that_does_not_fit_the_format_is_an_error_not_a_clip(tmp_path: Pat
 def test_a_batch_size_below_one_is_refused(model: ProtoDepth, folder: Path):
     with pytest.raises(ConfigError, match="at least 1"):
         run(model, source_of(folder), folder / "out", batch_size=0)
+
+
+def test_depth_that_cannot_be_right_stops_before_anything_is_written(model: ProtoDepth, folder: Path):
+    """Metres that were stored as whole numbers of a millimetre, and said to be whole metres."""
+    wrong = open_files(folder / "image", folder / "sparse", K, unit="metres", depth_range=RANGE)
+    with pytest.raises(DataError, match=r"only 0\.0 % .*mm: .*--depth-unit .* --force"):
+        run(model, wrong, folder / "out")
+    assert not (folder / "out").exists()
+    output = Output(folder=folder / "out", parts=("depth",), format="npy")
+    forced, _ = complete(model.predict_batch, wrong, output, depth_range=RANGE, force=True)
+    assert forced.frames == forced.outside == 5
+    assert any("less than half" in line for line in forced.lines())
+
+
+def test_fractions_in_arrays_are_metres_whatever_was_said_of_pictures(model: ProtoDepth, tmp_path: Path):
+    images.write_image(tmp_path / "a.png", SHOTS[0].image)
+    images.write_depth(tmp_path / "z.npy", 1000 * sparse_of(SHOTS[0].depth))
+    source = open_files(tmp_path / "a.png", tmp_path / "z.npy", K, unit="mm", depth_range=RANGE)
+    with pytest.raises(DataError, match="as metres they go from"):
+        run(model, source, tmp_path / "out", alone=True)
+
+
+def test_datasets_are_not_doubted(model: ProtoDepth, tmp_path: Path):
+    frames = [arrays_frame(1000 * sparse_of(shot.depth), shot) for shot in SHOTS]
+    summary, _ = run(model, Source(5, (), lambda: iter(frames)), tmp_path / "out", parts=("depth",), format="npy")
+    assert summary.outside == 5
+
+
+def arrays_frame(points: np.ndarray, shot) -> Frame:
+    return Frame(image=shot.image, sparse_depth=points, intrinsics=shot.K, name="f")

@@ -86,3 +86,10 @@ def test_a_wrong_name_is_refused_when_the_stream_is_made_and_missing_intrinsics_
         Stream(model, "garage")
     with pytest.raises(DataError, match="give them once"):
         Stream(model)(*frame(0))
+
+
+def test_a_stream_stops_at_millimetres_unless_it_is_told_to_go_on(model: ProtoDepth):
+    image, points = frame(3)
+    with pytest.raises(DataError, match=r"mm: .*Stream\(model, force=True\)"):
+        Stream(model, intrinsics=K)(image, 1000 * points)
+    assert Stream(model, intrinsics=K, force=True)(image, 1000 * points).depth.shape == (32, 48)

@@ -226,7 +226,8 @@ def test_ten_in_a_row_stop_with_the_last_good_state(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(drawn, "batches", lambda recipe, folder, first: iter([good] * 3 + [bad] * 12))
     with pytest.raises(TrainingDiverged, match="10 steps in a row"):
         drawn.train_drawn(recipe, tmp_path, report=lambda line: None, every=100)
-    tensors, _, counts = everything(tmp_path)
+    facts = files.read_sealed(tmp_path / "state.json", ())
+    tensors, counts = read_state_tensors(tmp_path, facts), facts["counts"]
     assert counts["skipped"] == counts["bad"] == 10
     monkeypatch.setattr(drawn, "batches", lambda recipe, folder, first: iter([good] * 3))
     drawn.train_drawn(replace(recipe, steps=3), tmp_path / "good", report=lambda line: None, every=100)

@@ -1,9 +1,11 @@
 """What a training keeps: whole or refused, and with its counts."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -121,8 +123,8 @@ def test_a_tensor_file_elsewhere_is_not_read(stored: Path, tmp_path: Path, room:
 class Poisoned:
     """A dataset whose frames have no numbers where they should, now and then."""
 
-    def __init__(self, inner: object, bad: set[int], what: str) -> None:
-        self.inner, self.bad, self.what, self.reads = inner, bad, what, 0
+    def __init__(self, inner: object, bad: set[int], what: str, value: float = float("nan")) -> None:
+        self.inner, self.bad, self.what, self.value = inner, bad, what, value
 
     def __len__(self) -> int:
         return len(self.inner)  # type: ignore[arg-type]
@@ -131,25 +133,30 @@ class Poisoned:
         frame = self.inner[index]  # type: ignore[index]
         if index not in self.bad:
             return frame
-        if self.what == "pose":
-            return replace(frame, poses=tuple(p * float("nan") for p in frame.poses))
-        return replace(frame, neighbours=tuple(n.astype("float32") * float("nan") for n in frame.neighbours))
+        if self.what in ("poses", "neighbours"):
+            parts = tuple(np.full(p.shape, self.value, np.float32) for p in getattr(frame, self.what))
+            return replace(frame, **{self.what: parts})
+        values = getattr(frame, self.what).astype(np.float32)
+        values[: len(values) // 2] = self.value
+        return replace(frame, **{self.what: values})
 
 
-@pytest.mark.parametrize("what", ["pose", "neighbour"])
-def test_frames_without_numbers_cost_their_steps_and_nothing_else(room: Domain, what: str) -> None:
+@pytest.mark.parametrize("what", ["image", "sparse_depth", "intrinsics", "poses", "neighbours"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38, -3e38])
+def test_frames_without_numbers_cost_their_steps_and_nothing_else(room: Domain, what: str, value: float) -> None:
     method = make(room)
-    poisoned = replace(room, train=Poisoned(room.train, {1, 4}, what))
+    poisoned = replace(room, train=Poisoned(room.train, {1, 4}, what, value))
     pose = method.objective.pose
     assert pose is not None
-    progress = fit(method, poisoned, replace(SCHEDULE, steps=12, batch_size=1), seed=0)
-    assert 2 <= progress.skipped <= 8
+    progress = fit(method, poisoned, replace(SCHEDULE, steps=8, batch_size=1), seed=0)
+    assert progress.skipped <= 6
+    assert progress.skipped >= 2 or value == value or what == "sparse_depth"  # NaN among the points is no point
     tensors = [*method.state().values(), *pose.state_dict().values()]
     assert all(torch.isfinite(t).all() for t in tensors if t.is_floating_point())
 
 
 def test_counts_of_an_interrupted_run_are_those_of_a_whole_one(room: Domain, tmp_path: Path) -> None:
-    poisoned = replace(room, train=Poisoned(room.train, {1, 4}, "pose"))
+    poisoned = replace(room, train=Poisoned(room.train, {1, 4}, "poses"))
     schedule = replace(SCHEDULE, steps=12, batch_size=1, save_every=5)
 
     def stop(step: int, record: dict[str, float]) -> None:
@@ -168,3 +175,19 @@ def test_counts_of_an_interrupted_run_are_those_of_a_whole_one(room: Domain, tmp
     rest = fit(make(room), poisoned, schedule, seed=0, folder=tmp_path / "s", log=log)
     assert rest.skipped == whole.skipped > 2
     assert (tmp_path / "log.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_a_training_that_does_not_fit_on_the_disk_is_refused_before_its_first_step(
+    room: Domain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = make(room)
+    size = state(method, tmp_path)._size()
+    written = files.tensor_bytes(method.state())
+    assert size > len(written) // 2
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=3 * size - 1))
+    with pytest.raises(CheckpointError, match=r"training on 'room' needs about .* make room"):
+        fit(method, room, SCHEDULE, seed=0, folder=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=3 * size))
+    fit(method, room, SCHEDULE, seed=0, folder=tmp_path / "s")

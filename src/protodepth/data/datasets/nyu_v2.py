@@ -69,7 +69,7 @@ def _read_hdf5(path: Path, inside: str) -> np.ndarray:
             if name not in file:
                 raise DataError(f"{path} has no array {name!r}, it has: {', '.join(file)}")
             return np.asarray(file[name][int(row)] if row else file[name])
-    except OSError as error:
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # what the library raises
         raise DamagedFileError(f"{path} cannot be read as HDF5 ({error}): truncated download?") from None
 
 
