@@ -117,7 +117,7 @@ def train_scaffnet(network: Backbone, domain: Domain, schedule: Schedule, *, see
         bad, skipped = 0 if fine else bad + 1, skipped + (not fine)
         if bad >= MAX_BAD_STEPS:
             raise TrainingDiverged(
-                f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate ({schedule.rate:g})"
+                f"the loss was not finite in {bad} steps in a row on {domain.name!r}: lower the rate {schedule.rate:g}"
             )
         for group in optimiser.param_groups:
             group["lr"] = schedule.rate * schedule.factor(step)
