@@ -18,10 +18,11 @@ from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.report import run
 from protodepth.storage import files
-from protodepth.training.fit import Schedule, build_optimiser
+from protodepth.training.fit import build_optimiser
+from protodepth.training.schedule import Schedule
 from protodepth.training.state import TrainingState
 
-FORMATS = Path(__file__).parents[2] / "formats"
+FORMATS = Path(__file__).parents[1] / "formats"
 VERSIONS = sorted(p.name for p in FORMATS.iterdir())
 
 
