@@ -14,7 +14,7 @@ CLAIMED = ("performance", "spto", AT_THE_END)
 
 
 def findings(rows: Sequence[Group], sequence: str) -> list[str]:
-    """All sentences of a main table."""
+    """What a main table says: all its sentences."""
     lines = [*_forgetting(rows)]
     for backbone in dict.fromkeys(g.backbone for g in rows):
         own = [g for g in rows if g.backbone == backbone]

@@ -126,7 +126,7 @@ class Standing:
 
 
 def standing(ours: Group, others: Sequence[Group], score: str, metric: str = "mae") -> Standing | None:
-    """First: better than every other.  Not first: worse than one.  Undecided: neither."""
+    """Where a method stands by intervals. First: better than all others. Not first: worse than one. Else undecided."""
     intervals = {g.name: differences(ours, g, metric, (score,)).get(score) for g in others}
     known = {name: interval for name, interval in intervals.items() if interval is not None}
     if not known:

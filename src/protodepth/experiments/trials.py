@@ -101,7 +101,7 @@ JudgedTrial = tuple[Trial, dict[str, Any], float]  # a trial, all values that it
 
 
 def space_of(method: str, *, steps: bool = True) -> tuple[LogRange | Ways, ...]:
-    """``steps`` False: their number is given, and the same for all."""
+    """A method's space of hyper-parameters; ``steps`` False: their number is given, and the same for all."""
     if method not in SPACES:
         raise UnknownNameError("method with hyper-parameters", method, SPACES)
     return tuple(part for part in SPACES[method] if steps or part is not STEPS)

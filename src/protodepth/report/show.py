@@ -23,7 +23,7 @@ Caption = Mapping[str, str]
 
 
 def html(thing: Any) -> str:
-    """The picture and the table as one piece of HTML that needs nothing from outside."""
+    """What a notebook shows: the picture and the table as one piece of HTML that needs nothing from outside."""
     draw, describe = KINDS[type(thing).__name__]
     picture = base64.b64encode(draw(thing)).decode()
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in describe(thing).items())

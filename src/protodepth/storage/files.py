@@ -121,7 +121,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; one that is missing or damaged is an error."""
+    """The object in a JSON file that this program wrote; one that is missing or damaged is an error."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:

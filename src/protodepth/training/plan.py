@@ -17,9 +17,7 @@ MULTIPLE = 32  # their sides are multiples of this, as far as the frame allows
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds on this machine: of a step, of a judging, and of all that is done once besides (verdict, interpolation,
-    statistics).
-    """
+    """What a plan counts with, in seconds on this machine: a step, a judging, all that is done once besides."""
 
     step: float
     judging: float

@@ -125,7 +125,7 @@ class Posed:
 
 @dataclass(frozen=True, slots=True)
 class Unmoved:
-    """Frames without neighbours and poses."""
+    """Frames without neighbours and poses, where these are not to be believed."""
 
     data: FrameDataset
 

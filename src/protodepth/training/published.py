@@ -259,7 +259,7 @@ def depth_range(sequence: str) -> Fact:
 
 
 def set_sizes(sequence: str) -> Fact:
-    """The paper's prototype set sizes of a sequence: (N image, N depth)."""
+    """What is published of the prototype set sizes of a sequence: (N image, N depth)."""
     if sequence == "paper-indoor":
         return Fact((10, 5), SIZES)
     if sequence == "paper-outdoor":

@@ -12,7 +12,7 @@ from protodepth.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long, how fast, with what."""
+    """A training's schedule: how long, how fast, with what."""
 
     steps: int = 500
     batch_size: int = 2  # of all processes together

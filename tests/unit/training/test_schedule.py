@@ -24,3 +24,9 @@ def test_the_schedules_are_what_their_names_say() -> None:
 def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="positive"):
         Schedule(**wrong)
+
+
+def test_the_smallest_schedule_is_allowed_and_nothing_said_means_these_rates_and_this_limit() -> None:
+    assert Schedule(steps=1, batch_size=1, rate=1e-9).factor(0) == 1.0
+    usual = Schedule()
+    assert (usual.rate, usual.pose_rate, usual.clip) == (1e-3, 1e-3, 1.0)

@@ -46,7 +46,7 @@ _SHALLOW = (
 
 
 def unit_scale(unit: str) -> float:
-    """How many stored steps make one metre: of a name in UNITS, or a number that says it.
+    """How many steps of a depth file make one metre: of a name in UNITS, or a number that says it.
 
     >>> unit_scale("mm"), unit_scale("m"), unit_scale("4000")
     (1000.0, 1.0, 4000.0)

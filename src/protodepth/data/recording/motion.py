@@ -109,7 +109,7 @@ def thumbnails(paths: Sequence[Path | None]) -> Float[np.ndarray, "n h w"]:
 
 
 def grey(image: np.ndarray, blur: float = 1.5) -> Float[np.ndarray, "h w"]:
-    """Slightly blurred luminance in [0, 1]: a small misalignment then still lowers the error."""
+    """A recording's picture as slightly blurred luminance in [0, 1]: small misalignments still lower the error."""
     return ndimage.gaussian_filter(image.astype(np.float32).mean(-1) / 255, blur)
 
 

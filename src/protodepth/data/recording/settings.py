@@ -76,7 +76,7 @@ def _one_name(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_settings(values: dict[str, Any], where: str) -> Settings:
-    """Settings from plain values; a wrong field is an error that names it and lists the fields."""
+    """A recording's settings from plain values; a wrong field is an error that names it and lists the fields."""
     try:
         return Settings(**_one_name(values))
     except pydantic.ValidationError as error:

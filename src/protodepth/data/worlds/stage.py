@@ -19,7 +19,7 @@ RUBBER = Material((0.06, 0.06, 0.07), grain=0.3, grain_scale=0.2)
 
 
 class Stage:
-    """Collects solids; each call adds one."""
+    """Builds a scene: collects solids; each call adds one."""
 
     def __init__(self, rng: Rng) -> None:
         self.rng = rng
