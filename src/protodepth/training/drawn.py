@@ -102,7 +102,7 @@ def check_drawn(recipe: DrawnRecipe) -> None:
 SampleParts = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-def samples(recipe: DrawnRecipe, pool: FramePool, step: int) -> SampleParts:
+def _samples(recipe: DrawnRecipe, pool: FramePool, step: int) -> SampleParts:
     """What one step learns from; the same for the same recipe and step, whenever it is asked for.
     Nothing if nobody draws frames any more: in a worker an error would lose its message.
     """
@@ -134,7 +134,7 @@ class Steps(torch.utils.data.Dataset[SampleParts]):
 
     def __getitem__(self, index: int) -> SampleParts:
         self.pool = self.pool or FramePool(self.folder, self.recipe.frames, self.recipe.size, seed=self.recipe.seed)
-        return samples(self.recipe, self.pool, self.first + index)
+        return _samples(self.recipe, self.pool, self.first + index)
 
 
 def _mean(error: Tensor, weight: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ def loss(depth: Tensor, scaffold: Tensor, truth: Tensor, sparse: Tensor) -> Tens
 
 
 @torch.no_grad()
-def scaffold_of(network: Backbone, context: dict[str, Any]) -> Tensor:
+def _scaffold_of(network: Backbone, context: dict[str, Any]) -> Tensor:
     """What the sharp planes alone say, at full size."""
     guess = F.interpolate(context["planes"].guesses[:, :1], scale_factor=2.0, mode="nearest")
     height, width = context["size"]
@@ -177,13 +177,13 @@ def scaffold_of(network: Backbone, context: dict[str, Any]) -> Tensor:
 
 
 @torch.no_grad()
-def judge(network: Backbone, held: list[tuple[Batch, Tensor]]) -> dict[str, float]:
+def _judge(network: Backbone, held: list[tuple[Batch, Tensor]]) -> dict[str, float]:
     """Error on held-out samples as a share of the scaffold's: mean over images of the ratio of MAE and RMSE."""
     network.eval()
     absolute, squared = [], []
     for batch, truth in held:
         latents = network.encode(batch)
-        depth, scaffold = network.decode(latents), scaffold_of(network, dict(latents.context))
+        depth, scaffold = network.decode(latents), _scaffold_of(network, dict(latents.context))
         weight = ((truth > 0) & (batch.sparse_depth == 0)).to(depth.dtype)
         a, b = (_mean((d - truth).abs(), weight) for d in (depth, scaffold))
         c, d = (_mean((d - truth).square(), weight).sqrt() for d in (depth, scaffold))
@@ -193,7 +193,7 @@ def judge(network: Backbone, held: list[tuple[Batch, Tensor]]) -> dict[str, floa
     return {"mae": float(torch.cat(absolute).mean()), "rmse": float(torch.cat(squared).mean())}
 
 
-def held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
+def _held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
     """The samples that judge: other scenes, each with three sensors."""
     pool = FramePool(folder / "held", HELD, recipe.size, seed=recipe.seed + 1)
     pool.draw(HELD)
@@ -226,7 +226,7 @@ class DrawnLearner:
         with torch.autocast("cpu", torch.bfloat16, enabled=self.recipe.half):
             latents = self.network.encode(batch)
             depth = self.network.decode(latents)
-        value = loss(depth, scaffold_of(self.network, dict(latents.context)), truth, batch.sparse_depth)
+        value = loss(depth, _scaffold_of(self.network, dict(latents.context)), truth, batch.sparse_depth)
         self.optimiser.zero_grad(set_to_none=True)
         fine = bool(torch.isfinite(value))
         if fine:
@@ -315,7 +315,7 @@ def train_drawn(
     check_space(out, (KEPT + 1) * state + pools, f"training {recipe.name}")
     FramePool(out / "pool", recipe.frames, recipe.size, seed=recipe.seed)  # its files are there before two open them
     with drawing(recipe, out / "pool"):
-        held = held_out(recipe, out)
+        held = _held_out(recipe, out)
         with whole_steps() as pause:
             _learn(learner, out, held, report, every, pause)
     return learner.averaged()
@@ -353,7 +353,7 @@ def _learn(
                 )
             if learner.step % every == 0 or learner.step == recipe.steps:
                 line = {"loss": float(np.mean(learner.counts["losses"] or [math.nan]))}
-                line |= judge(learner.averaged(), held) | {"rate": recipe.rate_at(learner.step)}
+                line |= _judge(learner.averaged(), held) | {"rate": recipe.rate_at(learner.step)}
                 line |= {"skipped": learner.counts["skipped"], "seconds": round(time.monotonic() - began, 1)}
                 curve(learner.step, line)  # before the state: a run killed in between does not write it again
                 report("  ".join(f"{k} {v:.4g}" for k, v in {"step": learner.step, **line}.items()))
