@@ -69,6 +69,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--split", choices=("val", "test"), default="val", help="the blocks that judge")
     parser.add_argument("--rate", type=float, default=3e-4, help="learning rate of methods that change the network")
     parser.add_argument("--prototype-rate", type=float, default=2e-2, help="learning rate of prototypes")
+    parser.add_argument(
+        "--own-decoder",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a domain of ProtoDepth learns a copy of the decoder, too, as adapt does (the paper: prototypes alone)",
+    )
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--steps", type=int, default=300, help="training steps on each recording")
     parser.add_argument("--crop", type=int, nargs=2, default=(128, 192), help="rows and columns of a training crop")
@@ -171,7 +177,8 @@ def main() -> None:
     model = ProtoDepth.from_pretrained(resolve(options.model))
     if domains[0].name not in model.domains:
         describe(model, domains[0].name, domains[0].train, domains[0].val)
-    recipe = recipe_for(options, model.config)
+    parts = model.backbone.decoder_parts if options.own_decoder else ()
+    recipe = recipe_for(options, dataclasses.replace(model.config, parts=parts))
     claim_settings(options.out, recipe, {"split": options.split, "model": model.fingerprint()})
     learned = (learn(name, recipe, model, domains, options, reporter) for name in options.methods)
     document = merge(dict(zip(options.methods, learned, strict=True)))
