@@ -32,6 +32,11 @@ def _started() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
+def expected() -> int:
+    """How many processes torchrun started, also before they join."""
+    return int(os.environ["WORLD_SIZE"]) if _started() else 1
+
+
 def _joined() -> bool:
     """Whether this process works together with others now."""
     return dist.is_available() and dist.is_initialized()

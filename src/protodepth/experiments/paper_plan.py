@@ -8,6 +8,7 @@ from typing import Any
 
 from protodepth import config
 from protodepth.data.arguments import open_domain, parse_argument, split_query
+from protodepth.distributed import expected
 from protodepth.errors import ConfigError
 from protodepth.storage import folders
 from protodepth.storage.files import read_json
@@ -65,12 +66,14 @@ def paper_recipe(recipe: str, sequence: str, backbone: str, data: Sequence[str])
     return PaperRecipe.of(text, backbone, datasets if len(set(datasets)) == len(datasets) else ())
 
 
-def paper_base(paper: PaperRecipe, data: str, preset: str, steps: int | None, scale: float | None) -> BaseRecipe:
+def paper_base(
+    paper: PaperRecipe, data: str, preset: str, steps: int | None, scale: float | None, processes: int = 1
+) -> BaseRecipe:
     """How D_1 is learned from scratch."""
     recipe = paper.base(data, None if preset == PRESET else preset)
     schedule = recipe.schedule if steps is None else replace(recipe.schedule, steps=steps, epochs=None)
     if scale is not None:
-        schedule = scaled(schedule, scale)
+        schedule = scaled(schedule, scale, processes)
     if paper.network == "fusionnet":
         span = recipe.backbone_options["depth_range"]
         own = dict(_preset_scaffnet(recipe.preset))
@@ -85,14 +88,19 @@ def _preset_scaffnet(preset: str) -> dict[str, Any]:
 
 
 def paper_sequence(
-    paper: PaperRecipe, data: Sequence[str], chosen: Sequence[str], steps: int | None, scale: float | None
+    paper: PaperRecipe,
+    data: Sequence[str],
+    chosen: Sequence[str],
+    steps: int | None,
+    scale: float | None,
+    processes: int = 1,
 ) -> SequenceRecipe:
     """How the later domains are learned."""
     recipe = paper.sequence_recipe("", chosen, [_name(argument) for argument in data[:3]])
     if steps is not None:
         stages = {n: _with_steps(stage, steps) for n, stage in (recipe.stages or {}).items()}
         recipe = replace(recipe, stages=stages, schedule=replace(recipe.schedule, steps=steps, epochs=None))
-    return recipe if scale is None else rehearsed(recipe, scale)
+    return recipe if scale is None else rehearsed(recipe, scale, processes)
 
 
 def _with_steps(stage: StageRecipe, steps: int) -> StageRecipe:
@@ -109,7 +117,8 @@ def paper_training(
     if len(data) == 1 and start is None:
         if network == "fusionnet":
             raise ConfigError("FusionNet needs a trained ScaffNet: 'protodepth bench' trains both, or convert one")
-        return paper_base(PaperRecipe.of(text, network or "kbnet"), data[0], preset or PRESET, None, scale)
+        first = PaperRecipe.of(text, network or "kbnet")
+        return paper_base(first, data[0], preset or PRESET, None, scale, expected())
     if len(data) != 3 or start is None:
         raise ConfigError(
             f"{text}: give --data D1 to learn the first dataset from scratch, or --data D1 D2 D3 with --start MODEL "
@@ -120,7 +129,7 @@ def paper_training(
         raise ConfigError(f"--backbone {network}: the start {start} is a {known}; leave --backbone out")
     paper = paper_recipe(text, sequence, known, data)
     assert paper is not None
-    return replace(paper_sequence(paper, data, data, None, scale), start=start)
+    return replace(paper_sequence(paper, data, data, None, scale, expected()), start=start)
 
 
 def in_every_stage(recipe: SequenceRecipe, changes: Sequence[str]) -> SequenceRecipe:

@@ -159,8 +159,11 @@ def stepped(rates: published.Rates) -> dict[str, Any]:
 # --- rehearsals -------------------------------------------------------------------------------------------------------
 
 
-def scaled(schedule: Schedule, factor: float) -> Schedule:
-    """A stage of the paper scaled for a rehearsal: epochs and batch times the factor, crop sides times its root."""
+def scaled(schedule: Schedule, factor: float, processes: int = 1) -> Schedule:
+    """A stage of the paper scaled for a rehearsal: epochs and batch times the factor, crop sides times its root.
+
+    Each process has two frames at least: of so small a crop a batch norm sees a single pixel.
+    """
     if schedule.epochs is None:
         return schedule
     side = math.sqrt(min(1.0, factor))
@@ -169,20 +172,21 @@ def scaled(schedule: Schedule, factor: float) -> Schedule:
     return replace(
         schedule,
         epochs=schedule.epochs * factor,
-        batch_size=min(schedule.batch_size, max(FEWEST_FRAMES, round(schedule.batch_size * factor))),
+        batch_size=min(schedule.batch_size, max(FEWEST_FRAMES * processes, round(schedule.batch_size * factor))),
         augment=replace(schedule.augment, crop=crop, at_most=True),
         workers=0,
     )
 
 
-def rehearsed(recipe: SequenceRecipe, factor: float) -> SequenceRecipe:
+def rehearsed(recipe: SequenceRecipe, factor: float, processes: int = 1) -> SequenceRecipe:
     """A whole sequence of the paper scaled for a rehearsal: every stage, and the buffers."""
-    stages = {name: replace(s, schedule=scaled(s.schedule, factor)) for name, s in (recipe.stages or {}).items()}
+    known = (recipe.stages or {}).items()
+    stages = {name: replace(s, schedule=scaled(s.schedule, factor, processes)) for name, s in known}
     values = {method: dict(options) for method, options in recipe.settings.items()}
     for options in values.values():
         if "size" in options:
-            options["size"] = max(FEWEST_FRAMES, round(options["size"] * factor))
-    schedule, select = scaled(recipe.schedule, factor), recipe.select
+            options["size"] = max(FEWEST_FRAMES * processes, round(options["size"] * factor))
+    schedule, select = scaled(recipe.schedule, factor, processes), recipe.select
     if select is not None:
         select = replace(select, every=max(1, round(select.every * factor)))
     return replace(recipe, stages=stages or None, schedule=schedule, settings=values, select=select, scale=factor)

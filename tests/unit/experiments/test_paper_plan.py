@@ -4,6 +4,7 @@ import pytest
 
 from helpers.bench_cells import change
 from protodepth.errors import ConfigError
+from protodepth.experiments.paper_plan import paper_training
 from protodepth.experiments.planning import Options, Planner, Training
 
 INDOOR = ("nyu_v2:/a", "scannet:/b", "void:/c")
@@ -64,3 +65,13 @@ def test_a_recipe_of_another_sequence_or_without_data_is_refused() -> None:
         recipe(recipe="paper-outdoor")
     with pytest.raises(ConfigError, match="--data D1 D2 D3"):
         recipe(recipe="paper-indoor", data=())
+
+
+def test_a_rehearsal_gives_each_process_two_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch() -> int:
+        return paper_training("paper-indoor", "kbnet", ["nyu_v2:/a"], None, None, 0.0005).schedule.batch_size
+
+    assert batch() == 2
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    assert batch() == 4
