@@ -78,7 +78,7 @@ def test_two_processes_learn_the_papers_base_and_its_later_domains(tmp_path: Pat
     base, out = tmp_path / "base", tmp_path / "later"
     torchrun(*train("paper-indoor", data[:1], base, "--backbone", "kbnet", "--preset", "small", "--device", "cpu"))
     assert (base / "rank1.log").exists()
-    torchrun(*train("paper-indoor", data, out, "--start", str(base), "--method", "replay", "--device", "cpu"))
+    torchrun(*train("paper-indoor", data, out, "--model", str(base), "--method", "replay", "--device", "cpu"))
     found = json.loads((out / "results.json").read_text())
     assert found["domains"] == ["nyu_v2", "scannet", "void"]
     assert [row["method"] for row in found["rows"]] == ["replay"]
@@ -98,15 +98,15 @@ def test_train_runs_a_recipe_of_the_paper_in_its_two_steps(tmp_path: Path, capsy
     data = paper_sets.write(tmp_path, "outdoor")
     base, out = tmp_path / "base", tmp_path / "later"
     assert main.run(train("paper-outdoor", data[:1], base, "--backbone", "lite", "--device", "cpu")) == 0
-    assert main.run(train("paper-outdoor", data, out, "--start", str(base), "--device", "cpu")) == 0
+    assert main.run(train("paper-outdoor", data, out, "--model", str(base), "--device", "cpu")) == 0
     recipe = (out / "recipe.toml").read_text()
     assert "[stages.waymo.schedule]" in recipe
     assert json.loads((out / "results.json").read_text())["domains"] == ["kitti", "waymo", "vkitti"]
     capsys.readouterr()
     for words, message in (
-        (train("paper-outdoor", data, out), "with --start MODEL"),
-        (train("paper-outdoor", data[:2], out, "--start", str(base)), "got 2 dataset(s) and a start"),
-        (train("paper-outdoor", data, out, "--start", str(base), "--backbone", "kbnet"), "is a lite"),
+        (train("paper-outdoor", data, out), "with --model MODEL"),
+        (train("paper-outdoor", data[:2], out, "--model", str(base)), "got 2 dataset(s) and a start"),
+        (train("paper-outdoor", data, out, "--model", str(base), "--backbone", "kbnet"), "is a lite"),
         (train("paper-outdoor", data[:1], out, "--backbone", "fusionnet"), "ScaffNet"),
         (train("worlds-tiny", data[:1], out), "are for the paper's recipes"),
     ):

@@ -34,7 +34,7 @@ class Train:
     """For base networks: a data argument or the folder of a recording (default: the recipe's).
     For the paper's recipes: D1, or D1 D2 D3.
     """
-    start: str | None = None
+    model: str | None = None
     """For the paper's sequences: the model to start from, which has learned D1: a run's folder, a model's, or a
     converted one (default: none, D1 is learned from scratch).
     """
@@ -72,11 +72,11 @@ class Train:
         seed = {} if self.seed is None else {"seed": self.seed}
         if self.recipe.startswith("paper-") and not self.recipe.endswith(".toml"):
             share = None if self.scale is None else parse_share(str(self.scale))
-            data, start = parse_data(self.data), None if self.start is None else str(model_folder(self.start))
+            data, start = parse_data(self.data), None if self.model is None else str(model_folder(self.model))
             return paper_training(self.recipe, self.backbone, data, start, self.preset, share), seed
-        if self.start is not None or self.scale is not None or len(self.data) > 1:
+        if self.model is not None or self.scale is not None or len(self.data) > 1:
             raise ConfigError(
-                "--start, --scale and several --data are for the paper's recipes (paper-indoor); elsewhere change the "
+                "--model, --scale and several --data are for the paper's recipes (paper-indoor); elsewhere change the "
                 "recipe: --set start=MODEL"
             )
         values = {"backbone": self.backbone, "preset": self.preset, "data": self.data[0] if self.data else None}

@@ -121,7 +121,7 @@ def paper_training(
         return paper_base(first, data[0], preset or PRESET, None, scale, expected())
     if len(data) != 3 or start is None:
         raise ConfigError(
-            f"{text}: give --data D1 to learn the first dataset from scratch, or --data D1 D2 D3 with --start MODEL "
+            f"{text}: give --data D1 to learn the first dataset from scratch, or --data D1 D2 D3 with --model MODEL "
             f"to learn the later ones; got {len(data)} dataset(s) and {'a' if start else 'no'} start"
         )
     known = str(read_json(folders.resolve(start) / "config.json").get("backbone"))

@@ -26,6 +26,7 @@ from protodepth.experiments.scenes import Scenes, base_number, with_scenes
 from protodepth.methods.base import methods
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
+from protodepth.selection import Selection
 from protodepth.storage import folders
 from protodepth.storage.files import read_json
 from protodepth.training import recipes
@@ -36,6 +37,9 @@ from protodepth.types import Modality
 
 UNSEEN = {"indoor": "worlds:office", "outdoor": "worlds:garden", "mixed": "worlds:garden"}
 ANY = "any"  # in a file of tuned values: for networks that the file does not name
+# How ProtoDepth-A chooses on the worlds.  On val scenes of seed 0 (64 a world, 64 training frames, `lite`) it chose the
+# right domain in 100 % indoors and outdoors; the descriptor, the paper's rule, in 98.4 and 99.0 % (separation 0.044).
+CHOOSING: Selection = "gaussian"
 WORLD_FRAMES = (320, 32, 64)  # train, val and test of a world unless said otherwise
 
 
@@ -263,6 +267,8 @@ class Planner:
         if not recipe.stages:  # the published epochs are not tuned
             steps = steps_of(method, tuned.get("steps", recipe.schedule.steps), self.options.budget)
             recipe = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, steps=steps))
+            if methods.get(method).chooses and recipe.selection is None:
+                recipe = dataclasses.replace(recipe, selection=CHOOSING)
         values_of_method = {**recipe.settings.get(method, {}), **tuned.get("settings", {}), **changes}
         prototypes = recipe.prototypes
         if methods.get(method).Config is PrototypeConfig:

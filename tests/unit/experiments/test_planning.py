@@ -20,6 +20,18 @@ def test_values_for_any_network_hold_where_the_file_does_not_name_one():
     assert rates == {"lite": 5e-4, "kbnet": 2e-4}
 
 
+def test_protodepth_chooses_by_gaussians_on_the_worlds_and_by_descriptor_where_asked_or_in_the_paper():
+    def selection(options: Options, method: str = "protodepth") -> str | None:
+        row = Training(sequence="indoor", backbone="kbnet", method=method)
+        return Planner(options).training(row).inputs["recipe"].get("selection")
+
+    assert selection(TINY) == "gaussian"
+    assert selection(change(changes=("selection=descriptor",))) == "descriptor"
+    assert selection(TINY, "ewc") is None  # the cells of the others do not change
+    paper = Options(data=("nyu_v2:/a", "scannet:/b", "void:/c"), preset="paper")
+    assert selection(paper) is None
+
+
 def test_settings_reach_the_recipes_and_a_wrong_one_is_refused():
     plan = Planner(change(changes=("schedule.batch_size=8",), base_changes=("schedule.rate=0.5",)))
     row = Training(sequence="indoor", backbone="kbnet", method="ewc")
