@@ -7,7 +7,7 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 TOOLS := .venv-tools
 
-.PHONY: setup demo test test-slow coverage lint audit sbom fuzz bases clean
+.PHONY: setup demo test test-slow coverage lint audit sbom fuzz docs bases clean
 
 setup: $(VENV)/.core
 
@@ -57,10 +57,16 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation site, in site/; open site/index.html.  Building fetches nothing.
+docs: $(VENV)/.core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote site/index.html"
+
 # The bundled models, exactly as they were made (about ten minutes each on one core).
 bases: $(VENV)/.core
 	OMP_NUM_THREADS=1 $(BIN)/protodepth train --recipe worlds-tiny --out runs/worlds-tiny
 	OMP_NUM_THREADS=1 $(BIN)/protodepth train --recipe worlds-tiny-outdoor --out runs/worlds-tiny-outdoor
 
 clean:
-	rm -rf $(VENV) $(TOOLS) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -44,13 +44,16 @@ class ProtoDepth(Notebook, nn.Module):
 
     @property
     def domains(self) -> tuple[str, ...]:
+        """Names, in the order in which they were learned."""
         return tuple(key[2:] for key in self._domains)
 
     @property
     def active(self) -> str | None:
+        """The domain of every frame, or None: chosen for each."""
         return self._active
 
     def domain(self, name: str) -> DomainPrototypes:
+        """The prototype sets and the descriptor of a domain."""
         if f"d_{name}" not in self._domains:
             raise UnknownNameError("domain", name, self.domains)
         return cast(DomainPrototypes, self._domains[f"d_{name}"])
@@ -99,6 +102,7 @@ class ProtoDepth(Notebook, nn.Module):
             self.set_domain(before)
 
     def delete_domain(self, name: str) -> None:
+        """Forget a domain on purpose; the others keep their bits."""
         self.domain(name)
         self._domains = nn.ModuleDict({key: d for key, d in self._domains.items() if key != f"d_{name}"})
         self.history.pop(name, None)

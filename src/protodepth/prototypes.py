@@ -74,6 +74,7 @@ class PrototypeConfig:
             raise ConfigError(f"projection_rank must be None or at least 1, got {self.projection_rank}")
 
     def size(self, modality: Modality) -> int:
+        """How many local prototypes a layer of this kind has."""
         return self.depth_size if modality is Modality.DEPTH else self.image_size
 
 
@@ -112,6 +113,7 @@ class PrototypeSet(nn.Module):
             self.U, self.V = normal(c, rank, std=math.sqrt(std)), normal(rank, c, std=math.sqrt(std / rank))
 
     def values(self) -> Values:
+        """A, the keys (Eq. 7) and P as ``adapt`` takes them."""
         if hasattr(self, "K"):
             return Values(self.A, self.K, self.P)
         W = self.W if hasattr(self, "W") else self.U @ self.V

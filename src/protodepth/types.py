@@ -98,15 +98,18 @@ class Batch:
         return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> "Batch":
+        """On another device."""
         return self.map(lambda t: t.to(device))
 
     def __getitem__(self, index: slice) -> "Batch":
         return self.map(lambda t: t[index])
 
     def singles(self) -> Iterator["Batch"]:
+        """Each sample as a batch of one."""
         return (self[i : i + 1] for i in range(len(self)))
 
     def without_ground_truth(self) -> "Batch":
+        """As a method that learns without labels may see it."""
         return replace(self, ground_truth=None)
 
 

@@ -3,6 +3,7 @@ it leaves nothing.
 """
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -11,16 +12,18 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from helpers.canvas import PIXELS
 from protodepth.app import answers
+from protodepth.app.downloads import KINDS
+from protodepth.app.examples import example
 from protodepth.app.server import running
 from protodepth.backbones.lite import Lite
 from protodepth.data.files import images
@@ -48,7 +51,7 @@ def site() -> Iterator[Site]:
     with torch.no_grad():
         for prototypes in model.domain("hall").sets.values():
             prototypes.A *= 1.2
-    with running(model) as address:
+    with running(model, limits=answers.Limits(seconds=WAIT / 1000)) as address:
         place = Path(os.environ["GRADIO_TEMP_DIR"])
         yield Site(address, place)
     assert not place.exists(), "uploads outlive the page"
@@ -59,8 +62,8 @@ def site() -> Iterator[Site]:
 class Visit:
     """An open page that remembers what it asked for and complained about."""
 
-    def __init__(self, browser, site: Site, width: int = 1400, height: int = 1100) -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": height})
+    def __init__(self, browser, site: Site, width: int = 1400, height: int = 1100, scheme: str = "light") -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
         self.page.set_default_timeout(WAIT)
         self.requests: list[str] = []
         self.complaints: list[str] = []
@@ -74,14 +77,21 @@ class Visit:
         self.page.locator(f"#{name} input").click()
         self.page.get_by_role("option", name=option).click()
 
-    def complete(self) -> None:
-        """Press the button and wait until the results are new."""
-        self.page.evaluate(
-            "document.querySelector('#pd-result').firstElementChild.dataset.old = 1; "
-            "document.querySelectorAll('.pd-result, .pd-error').forEach(e => e.classList.add('old'))"
-        )
-        self.page.click("#pd-go")
+    def after(self, act: Callable[[], object]) -> None:
+        """Do something and wait until the results are new."""
+        self.page.evaluate("document.querySelectorAll('.pd-result, .pd-error').forEach(e => e.classList.add('old'))")
+        act()
         self.page.wait_for_selector(".pd-result:not(.old), .pd-error:not(.old)")
+
+    def complete(self) -> None:
+        self.after(lambda: self.page.click("#pd-go"))
+
+    def pick(self, name: str) -> None:
+        self.after(lambda: self.page.click(f"[data-world={name}]"))
+
+    def answer(self) -> str:
+        """What stands right of the slider."""
+        return self.page.locator(".pd-answer").inner_text()
 
     def captions(self) -> list[str]:
         return self.page.locator(".pd-pictures figcaption").all_inner_texts()
@@ -102,23 +112,47 @@ def visit(browser, site: Site) -> Iterator[Visit]:
 
 
 def test_the_page_shows_an_example_at_once_and_asks_only_this_machine(visit: Visit, site: Site):
-    assert [c.split(":")[0] for c in visit.captions()][1:] in (
-        ["domain hall", "un-adapted network (base)"],
-        ["domain room", "un-adapted network (base)"],
-    )
-    assert "sparse points" in visit.captions()[0]
+    assert visit.page.locator(".pd-examples button").count() == 4
+    assert visit.page.locator("[data-world=warehouse]").get_attribute("aria-pressed") == "true"
+    assert visit.captions()[0] == "image"
+    assert visit.captions()[1].endswith("sparse points")
+    assert visit.answer().split(":")[1].strip() in ("domain hall", "domain room")
     assert visit.page.locator(".pd-bar").count() == 2
     assert visit.page.locator("#pd-camera input, #pd-camera textarea").input_value() == answers.intrinsics_text(
-        answers.example("room")
+        example("warehouse")
     )
     outside = [u for u in visit.requests if not u.startswith((site.address, "data:", "blob:", "about:"))]
     assert outside == []
     assert visit.complaints == []
 
 
+def test_the_slider_moves_by_mouse_and_by_keyboard_and_the_list_changes_its_left_side(visit: Visit):
+    slider, figure = visit.page.locator(".pd-stack input"), visit.page.locator(".pd-compare")
+    box = slider.bounding_box()
+    visit.page.mouse.click(box["x"] + 0.25 * box["width"], box["y"] + box["height"] / 2)
+    assert 20 <= int(slider.input_value()) <= 30
+    assert figure.evaluate("e => e.style.getPropertyValue('--at')") == f"{slider.input_value()}%"
+    before = int(slider.input_value())
+    slider.press("ArrowRight")
+    assert int(slider.input_value()) == before + 1
+    left = visit.page.locator(".pd-left:visible")
+    assert left.get_attribute("alt") == "dense depth, un-adapted network (base)"
+    visit.page.locator(".pd-compare select").select_option(index=2)
+    assert left.get_attribute("alt") == "dense depth, ground truth"
+
+
+def test_every_file_is_downloaded_whole(visit: Visit, tmp_path: Path):
+    for name in KINDS:
+        with visit.page.expect_download() as waited:
+            visit.page.click(f".pd-files a[download='{name}']")
+        waited.value.save_as(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 200
+    assert np.load(tmp_path / "depth.npy").shape == (480, 640)
+    assert json.loads((tmp_path / "prediction.json").read_text())["frame"] == "warehouse"
+
+
 def test_dragging_turns_both_clouds_and_zero_brings_them_back(visit: Visit):
-    visit.choose("pd-domain", "hall")
-    visit.complete()
+    visit.after(lambda: visit.choose("pd-domain", "hall"))
     visit.cloud().first.scroll_into_view_if_needed()
     before = [visit.pixels(n) for n in (0, 1)]
     assert all(colours > 200 for _, colours in before)
@@ -135,38 +169,44 @@ def test_dragging_turns_both_clouds_and_zero_brings_them_back(visit: Visit):
     assert [visit.pixels(n) for n in (0, 1)] == before
 
 
-def test_another_example_and_another_domain_change_the_pictures(visit: Visit):
+def test_another_example_and_another_domain_change_the_pictures_at_once(visit: Visit):
     first = visit.page.locator(".pd-pictures img").first.get_attribute("src")
-    visit.choose("pd-example", "warehouse")
-    visit.complete()
+    visit.after(lambda: visit.page.locator("[data-world=office]").press("Enter"))
     assert visit.page.locator(".pd-pictures img").first.get_attribute("src") != first
-    assert visit.captions()[1].startswith("domain hall: mean error")
-    visit.choose("pd-domain", "base: the network as it is")
-    visit.complete()
-    assert len(visit.captions()) == 2
-    assert visit.captions()[1].startswith("un-adapted network (base): mean error")
+    assert visit.page.locator("[aria-pressed=true]").get_attribute("data-world") == "office"
+    assert visit.answer().startswith("right: domain hall: ")
+    visit.after(lambda: visit.choose("pd-domain", "base: the network as it is"))
+    assert visit.answer().startswith("right: un-adapted network (base): ")
+    assert visit.page.locator(".pd-compare option").count() == 2
+    assert visit.complaints == []
 
 
 def test_own_files_are_completed_and_mistakes_are_explained(browser, site: Site, tmp_path: Path):
-    frame = answers.example("office")
+    frame = example("office")
     images.write_image(tmp_path / "picture.png", frame.image)
     images.write_depth(tmp_path / "points.png", frame.sparse_depth, "mm")
-    Image.new("I;16", (20, 20), 3000).save(tmp_path / "other_size.png")
     visit = Visit(browser, site)
-    visit.choose("pd-example", "my own files")
-    visit.page.locator("#pd-image input[type=file]").set_input_files(str(tmp_path / "picture.png"))
-    visit.page.wait_for_selector("#pd-image .file-preview")
-    visit.complete()
-    assert "give an image and a sparse depth map" in visit.page.locator(".pd-error").inner_text()
-    visit.page.locator("#pd-sparse input[type=file]").set_input_files(str(tmp_path / "points.png"))
-    visit.page.wait_for_selector("#pd-sparse .file-preview")
-    visit.page.locator("#pd-camera input, #pd-camera textarea").fill(answers.intrinsics_text(frame))
-    visit.complete()
-    assert visit.captions()[0] == f"{int((frame.sparse_depth > 0).sum()):,} sparse points"
+    drop = {part: visit.page.locator(f"#pd-{part} input[type=file]") for part in ("image", "sparse")}
+    visit.after(lambda: drop["image"].set_input_files(str(tmp_path / "picture.png")))
+    assert "Drop its sparse depth" in visit.page.locator(".pd-error").inner_text()
+    assert visit.page.locator(".pd-pictures").count() == 0, "the example's results stay"
+    assert visit.page.locator("[aria-pressed=true]").count() == 0
+    visit.after(lambda: drop["sparse"].set_input_files(str(tmp_path / "points.png")))
+    assert "fx, fy, cx, cy" in visit.page.locator(".pd-error").inner_text()
+    camera = visit.page.locator("#pd-camera input, #pd-camera textarea")
+    camera.fill(answers.intrinsics_text(frame))
+    visit.after(lambda: camera.press("Enter"))
+    assert visit.captions()[1] == f"{int((frame.sparse_depth > 0).sum()):,} sparse points"
     assert "Sparse depth read as mm" in visit.page.locator(".pd-result p").first.inner_text()
-    visit.page.locator("#pd-camera input, #pd-camera textarea").fill("ninety")
+    assert "100 % of the points lie in its range" in visit.page.locator(".pd-result p").first.inner_text()
+    visit.after(lambda: visit.choose("pd-unit", "kitti"))
+    assert "Is the unit of the sparse depth right?" in visit.page.locator(".pd-result p").first.inner_text()
+    camera.fill("ninety")
     visit.complete()
     assert "'ninety' is not a number" in visit.page.locator(".pd-error").inner_text()
+    visit.pick("room")
+    assert visit.page.locator(".pd-pictures").count() == 1
+    assert not camera.is_editable()
     assert visit.complaints == []
     visit.page.close()
 
@@ -178,12 +218,18 @@ def test_a_page_cannot_fetch_from_elsewhere(visit: Visit):
     visit.complaints.clear()
 
 
-@pytest.mark.parametrize("width", [390, 800])
-def test_nothing_sticks_out_at_small_widths(browser, site: Site, width: int):
-    visit = Visit(browser, site, width, 900)
+@pytest.mark.parametrize(("width", "height", "scheme"), [(390, 844, "light"), (390, 844, "dark"), (1320, 860, "dark")])
+def test_the_first_screen_has_examples_and_drop_zones_and_nothing_sticks_out(browser, site, width, height, scheme):
+    visit = Visit(browser, site, width, height, scheme)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    for part in (".pd-examples", "#pd-image", "#pd-sparse"):
+        box = visit.page.locator(part).bounding_box()
+        assert box["y"] + box["height"] <= height, f"{part} is below the first screen"
+    dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).every(v => v < 60)")
+    assert dark == (scheme == "dark")
     visit.page.locator("iframe.pd-cloud").scroll_into_view_if_needed()
     assert visit.pixels()[1] > 200
+    assert visit.complaints == []
     visit.page.close()
 
 

@@ -11,7 +11,7 @@ DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
     "examples/ros2/README.md",
-    *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md"))),
+    *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md"))),
 )
 
 

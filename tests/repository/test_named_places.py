@@ -54,8 +54,8 @@ def test_the_first_screen_of_the_readme_has_both_commands_and_every_target_exist
 
 
 def test_a_path_that_is_gone_is_noticed() -> None:
-    assert missing_paths("see `tests/unit/test_gone.py`, docs/index.md.") == {
+    assert missing_paths("see `tests/unit/test_gone.py`, docs/gone.md.") == {
         "tests/unit/test_gone.py",
-        "docs/index.md",
+        "docs/gone.md",
     }
     assert missing_paths(f"see {Path('tests') / 'conftest.py'}.") == set()

@@ -3,16 +3,16 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from protodepth import arrays
+from protodepth.app.examples import example, example_names
+from protodepth.data import interpolation
 from protodepth.data.doubt import check_points
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame
-from protodepth.data.worlds.worlds import WORLDS, WorldDataset
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.inference.inputs import unit_of_files
 from protodepth.model import ProtoDepth
@@ -30,7 +30,7 @@ class Limits:
     files: int = 64  # uploads that are kept at a time ...
     stored_bytes: int = 200 * 2**20  # ... and their size
     pixels: int = 16_000_000  # less where the memory, as measured, holds fewer
-    seconds: float = 30.0
+    seconds: float = 60.0
     queue: int = 8  # visitors that may wait; one is served at a time
 
 
@@ -53,30 +53,43 @@ class Answer:
     frame: Frame
     adapted: Prediction
     base: Prediction
+    interpolated: np.ndarray  # h w, linear between the sparse points
+    depth_range: tuple[float, float]  # of the network
     seconds: float  # of the adapted prediction
     note: str = ""
 
     @property
-    def errors(self) -> tuple[float, float] | None:
-        """Mean absolute error of base and adapted in metres, where ground truth is known."""
+    def learned(self) -> bool:
+        """Whether a domain was used: without one, adapted and base are the same."""
+        return self.adapted.domain != BASE
+
+    @property
+    def maps(self) -> dict[str, np.ndarray]:
+        """Depth by the name that the page shows: the answer first, then what it is compared with."""
+        network = "un-adapted network (base)"
+        answered = {f"domain {self.adapted.domain}": self.adapted.depth} if self.learned else {}
+        truth = {} if self.frame.ground_truth is None else {"ground truth": self.frame.ground_truth}
+        return {**answered, network: self.base.depth, "linear interpolation": self.interpolated, **truth}
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Mean absolute error of each map in metres; empty where ground truth is not known."""
         truth = self.frame.ground_truth
         if truth is None:
-            return None
+            return {}
         known = truth > 0
-        base, adapted = (float(np.abs(p.depth - truth)[known].mean()) for p in (self.base, self.adapted))
-        return base, adapted
+        return {n: float(np.abs(d - truth)[known].mean()) for n, d in self.maps.items() if n != "ground truth"}
 
+    @property
+    def points(self) -> int:
+        return int((self.frame.sparse_depth > 0).sum())
 
-def example_names(depth_range: tuple[float, float]) -> tuple[str, ...]:
-    """Examples of the page: the built-in worlds whose depths a network with this range can answer."""
-    low, high = depth_range
-    return tuple(name for name, spec in WORLDS.items() if (low < 1 if spec.indoor else high > 20))
-
-
-@lru_cache(maxsize=32)
-def example(name: str) -> Frame:
-    """A test frame of a world at the size that the bundled models learned."""
-    return WorldDataset(name, "test", count=1, cache=False).draw(0)
+    @property
+    def in_range(self) -> float:
+        """Share of the sparse points that the network's depth range holds: a wrong unit shows here."""
+        low, high = self.depth_range
+        given = self.frame.sparse_depth[self.frame.sparse_depth > 0]
+        return float(((given >= low) & (given <= high)).mean()) if given.size else 0.0
 
 
 def answer(model: ProtoDepth, question: Question, limits: Limits = Limits()) -> Answer:
@@ -86,10 +99,19 @@ def answer(model: ProtoDepth, question: Question, limits: Limits = Limits()) -> 
         raise UnknownNameError("domain", question.domain, choices)
     frame, note = read(question, model.backbone.depth_range, limits)
     inputs = (frame.image, frame.sparse_depth, frame.intrinsics)
-    base = model.predict(*inputs, domain=BASE, force=True)  # read() has looked at the points
     started = time.perf_counter()
-    adapted = model.predict(*inputs, domain=None if question.domain == AUTO else question.domain, force=True)
-    return Answer(frame=frame, adapted=adapted, base=base, seconds=time.perf_counter() - started, note=note)
+    chosen = None if question.domain == AUTO else question.domain
+    adapted = model.predict(*inputs, domain=chosen, force=True)  # read() has looked at the points
+    seconds = time.perf_counter() - started
+    return Answer(
+        frame=frame,
+        adapted=adapted,
+        base=adapted if adapted.domain == BASE else model.predict(*inputs, domain=BASE, force=True),
+        interpolated=interpolation.linear(frame.sparse_depth).astype(np.float32),
+        depth_range=model.backbone.depth_range,
+        seconds=seconds,
+        note=note,
+    )
 
 
 def read(question: Question, depth_range: tuple[float, float], limits: Limits) -> tuple[Frame, str]:
@@ -100,7 +122,12 @@ def read(question: Question, depth_range: tuple[float, float], limits: Limits) -
             raise UnknownNameError("example", question.example, names)
         return example(question.example), ""
     if not question.image or not question.sparse:
-        raise DataError("give an image and a sparse depth map, or pick an example")
+        missing = " and ".join(
+            n for n, f in (("an image", question.image), ("its sparse depth", question.sparse)) if not f
+        )
+        raise DataError(f"drop {missing}, or pick an example")
+    if not question.intrinsics.strip():
+        raise DataError("type the camera's fx, fy, cx, cy in pixels: a point cloud needs them")
     image, sparse = Path(question.image), Path(question.sparse)
     for path, suffixes in ((image, IMAGE_FILES), (sparse, DEPTH_FILES)):
         _check_file(path, suffixes, limits)

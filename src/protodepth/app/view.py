@@ -1,5 +1,6 @@
 """The page's results as HTML: pictures and numbers inside, nothing fetched, no file left behind."""
 
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -8,32 +9,89 @@ from typing import Any
 import numpy as np
 
 from protodepth.app.answers import Answer, similarity_rows
+from protodepth.app.downloads import KINDS
+from protodepth.app.examples import thumbnail
 from protodepth.report import pictures as picture_files
 from protodepth.report.gallery import base64_text, script_json, uri
-from protodepth.types import BASE, Float
+from protodepth.types import Float
 
 CLOUD_POINTS = 40_000
+FEW = 0.9  # a smaller share of points in range makes one doubt the unit
+Span = tuple[float, float, picture_files.Scale]
+# The page's two scripts.  They stand in attributes: a script element that comes with a result would not run.
+SLIDE = "this.closest('figure').style.setProperty('--at', this.value + '%')"
+CHOOSE = (
+    "[...this.closest('figure').querySelectorAll('.pd-left')]"
+    ".forEach((image, n) => { image.hidden = n !== this.selectedIndex; })"
+)
 
 
 def error_html(message: str) -> str:
     """An error message as a piece of the page's HTML."""
-    return f'<div class="pd-error" role="alert">{escape(message)}</div>'
+    return f'<div class="pd-error" role="alert">{escape(message[:1].upper() + message[1:])}</div>'
 
 
-def result_html(answer: Answer) -> str:
-    """Sparse points, dense depth with and without adapting on one colour scale, and the similarity to each domain."""
-    low, high, scale = picture_files.limits([answer.adapted.depth, answer.base.depth])
-    points = picture_files.sparse_overlay(answer.frame.image, answer.frame.sparse_depth, low, high, scale=scale)
-    count = int((answer.frame.sparse_depth > 0).sum())
-    shown = [_figure(picture_files.png(points), f"{count:,} sparse points", "sparse points on the image")]
-    for prediction, error in zip((answer.adapted, answer.base), reversed(answer.errors or (None, None)), strict=True):
-        name = "un-adapted network (base)" if prediction.domain == BASE else f"domain {prediction.domain}"
-        picture = picture_files.png(_enlarged(picture_files.colorize(prediction.depth, low, high, scale=scale)))
-        label = name if error is None else f"{name}: mean error {100 * error:.1f} cm"
-        shown.append(_figure(picture, label, f"dense depth, {name}"))
-    pictures = shown if answer.adapted.domain != BASE else shown[:2]
-    grid = f'<div class="pd-pictures">{"".join(pictures)}</div>{_scale_bar(low, high, scale)}'
-    return f'<div class="pd-result"><p>{_summary(answer)}</p>{grid}{bars(answer)}</div>'
+def wait_html(name: str) -> str:
+    """In place of the results of another question while the next one is computed."""
+    return f'<div class="pd-wait" role="status">Completing {escape(name)} …</div>'
+
+
+def examples_html(names: Sequence[str], chosen: str = "") -> str:
+    """Small pictures that are buttons."""
+    buttons = "".join(
+        f'<button type="button" data-world="{escape(name)}" aria-pressed="{str(name == chosen).lower()}">'
+        f'<img src="{uri(thumbnail(name), "jpeg")}" alt="" width="160" height="120">'
+        f"<span>{escape(name.replace('_', ' '))}</span></button>"
+        for name in names
+    )
+    return f'<div class="pd-examples" role="group" aria-label="Examples">{buttons}</div>'
+
+
+def result_html(answer: Answer, key: str, colormap: str = picture_files.DEPTH_COLORMAP) -> str:
+    """Image, sparse points, depth against what it is compared with on one colour scale, files, similarities."""
+    span = picture_files.limits([answer.adapted.depth, answer.base.depth])
+    image = picture_files.as_uint8(answer.frame.image)
+    low, high, scale = span
+    points = picture_files.sparse_overlay(image, answer.frame.sparse_depth, low, high, scale=scale, cmap=colormap)
+    pictures = (
+        _figure(picture_files.jpeg(image), "image", "the image"),
+        _figure(picture_files.jpeg(points, 92), f"{answer.points:,} sparse points", "sparse points on the image"),
+        _compare_html(answer, span, colormap),
+    )
+    grid = f'<div class="pd-pictures">{"".join(pictures)}</div>{_scale_bar(*span, colormap)}'
+    return f'<div class="pd-result"><p>{_summary(answer)}</p>{grid}{_downloads(key)}{bars(answer)}</div>'
+
+
+def _compare_html(answer: Answer, span: Span, colormap: str) -> str:
+    """Two depth maps in one place; a slider says where one ends and the other begins, a list what lies on the left."""
+    (name, depth), *others = answer.maps.items()
+    right = _map(depth, span, colormap, f"dense depth, {name}")
+    left = "".join(
+        _map(other, span, colormap, f"dense depth, {label}", f' class="pd-left"{" hidden" if n else ""}')
+        for n, (label, other) in enumerate(others)
+    )
+    errors = answer.errors
+    texts = {label: f"{label}{_error(errors, label)}" for label, _ in others}
+    options = "".join(f"<option>{escape(text)}</option>" for text in texts.values())
+    slider = f'<input type="range" value="50" oninput="{SLIDE}" aria-label="Where the two maps meet">'
+    choice = f'<select onchange="{CHOOSE}" aria-label="Left of the slider">{options}</select>'
+    answered = f"<b>{escape(name)}</b>{escape(_error(errors, name))}{' mean error' if errors else ''}"
+    return (
+        f'<figure class="pd-compare"><div class="pd-stack">{right}{left}<i></i>{slider}</div>'
+        f'<figcaption><label>left: {choice}</label><span class="pd-answer">right: {answered}</span></figcaption>'
+        "</figure>"
+    )
+
+
+def _error(errors: Mapping[str, float], label: str) -> str:
+    return f": {100 * errors[label]:.1f} cm" if label in errors else ""
+
+
+def _map(depth: np.ndarray, span: Span, colormap: str, alt: str, more: str = "") -> str:
+    low, high, scale = span
+    rows = picture_files.levels(depth, picture_files.valid_depth(depth), low, high, scale)
+    picture = picture_files.palette_png(_enlarged(rows), picture_files.palette(colormap))
+    return f'<img src="{uri(picture)}" alt="{escape(alt)}"{more}>'
 
 
 def _enlarged(picture: np.ndarray) -> np.ndarray:
@@ -41,9 +99,9 @@ def _enlarged(picture: np.ndarray) -> np.ndarray:
     return picture_files.enlarge(picture, max(1, round(384 / picture.shape[1])))
 
 
-def _scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
+def _scale_bar(low: float, high: float, scale: picture_files.Scale, colormap: str) -> str:
     """The colours of the depth with their numbers."""
-    strip = uri(picture_files.png(picture_files.palette()[1:][None]))
+    strip = uri(picture_files.png(picture_files.palette(colormap)[1:][None]))
     marks = (
         (v, float(picture_files.share(np.array(v), low, high, scale))) for v in picture_files.ticks(low, high, scale)
     )
@@ -52,18 +110,34 @@ def _scale_bar(low: float, high: float, scale: picture_files.Scale) -> str:
 
 
 def _figure(data: bytes, caption: str, alt: str) -> str:
-    return f'<figure><img src="{uri(data)}" alt="{escape(alt)}"><figcaption>{escape(caption)}</figcaption></figure>'
+    return (
+        f'<figure><img src="{uri(data, "jpeg")}" alt="{escape(alt)}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _downloads(key: str) -> str:
+    links = "".join(
+        f'<a href="/download/{escape(key)}/{name}" download="{name}" title="{escape(text)}">{name}</a>'
+        for name, (_, text) in KINDS.items()
+    )
+    return f'<p class="pd-files"><span>Take along:</span>{links}</p>'
 
 
 def _summary(answer: Answer) -> str:
     height, width = answer.adapted.depth.shape
-    parts = [
-        f"Domain <b>{escape(answer.adapted.domain)}</b>; {width} x {height} pixels in {1000 * answer.seconds:.0f} ms."
-    ]
-    if answer.adapted.unknown:
-        parts.append("<b>Unknown:</b> this frame is unlike every domain that the model knows; adapt to this place.")
+    low, high = answer.depth_range
+    name = f"Domain <b>{escape(answer.adapted.domain)}</b>" if answer.learned else "<b>The network as it is</b>"
+    share = f"{100 * answer.in_range:.0f} % of the points lie in its range of {low:g} to {high:g} m."
+    parts = [f"{name}; {width} x {height} pixels in {answer.seconds:.1f} s; {share}"]
+    if not answer.learned and not answer.adapted.similarity:
+        parts.append("It has learned no place yet: <code>protodepth adapt</code> learns one from a recording.")
     if answer.note:
         parts.append(escape(answer.note[0].upper() + answer.note[1:]) + ".")
+    if answer.in_range < FEW:
+        parts.append("<b>Is the unit of the sparse depth right?</b>")
+    if answer.adapted.unknown:
+        parts.append("<b>Unknown:</b> this frame is unlike every domain that the model knows; adapt to this place.")
     return " ".join(parts)
 
 
@@ -92,9 +166,7 @@ def cloud_html(answer: Answer) -> str:
 def cloud_data(answer: Answer) -> dict[str, Any]:
     """What the script lifts into space: depth maps of 16 bits, the image, the camera."""
     frame, K = answer.frame, answer.frame.intrinsics
-    maps = {f"domain {answer.adapted.domain}": answer.adapted.depth, "un-adapted network (base)": answer.base.depth}
-    if answer.adapted.domain == BASE:
-        maps.pop(f"domain {BASE}")
+    maps = dict(list(answer.maps.items())[:2])  # the answer and what the slider shows first
     size = (frame.image.shape[0], frame.image.shape[1])
     step = picture_files.stride_for(size, CLOUD_POINTS)
     cut = (slice(step // 2, None, step), slice(step // 2, None, step))
@@ -123,3 +195,8 @@ def _asset(name: str) -> str:
 def style() -> str:
     """The style sheet (CSS) of the page's results."""
     return _asset("app.css")
+
+
+def on_example() -> str:
+    """The script of the example buttons."""
+    return _asset("examples.js")

@@ -38,10 +38,12 @@ class Backbone(nn.Module, ABC):
     depth_range: tuple[float, float]
 
     @abstractmethod
-    def encode(self, batch: Batch) -> Latents: ...
+    def encode(self, batch: Batch) -> Latents:
+        """The features that prototypes adapt, and what the decoder needs besides."""
 
     @abstractmethod
-    def decode(self, latents: Latents) -> Depth: ...
+    def decode(self, latents: Latents) -> Depth:
+        """Dense depth in metres from (adapted) features."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -56,11 +58,13 @@ class Backbone(nn.Module, ABC):
 
     @property
     def bottleneck(self) -> LatentSpec:
+        """The layer whose average is the sample descriptor."""
         (spec,) = (s for s in self.latent_specs if s.bottleneck)
         return spec
 
     @classmethod
     def from_preset(cls, preset: str, **overrides: Any) -> "Backbone":
+        """The network with named settings, some of them replaced."""
         from protodepth.errors import UnknownNameError
 
         if preset not in cls.presets:

@@ -16,6 +16,8 @@ class App:
     """A model folder or a bundled name."""
     port: int | None = None
     """Port of the page (default: the first free one from 7860 on)."""
+    colormap: str = "viridis"
+    """Colours of depth: viridis, cividis, plasma, magma, turbo, gray, or any map of matplotlib."""
     open: bool = False
     """Open the page in the browser."""
 
@@ -28,7 +30,7 @@ class App:
         from protodepth.cli.options import load_model
 
         end = threading.Event()
-        with running(load_model(self.model), port=self.port) as address:
+        with running(load_model(self.model), port=self.port, colormap=self.colormap) as address:
             for number in (signal.SIGINT, signal.SIGTERM):  # either way uploads are removed
                 signal.signal(number, lambda *_: end.set())
             print(f"protodepth app: {address} (Ctrl-C ends it)", flush=True)

@@ -23,7 +23,7 @@ GROUPS = {
     "input": "image sparse intrinsics data split model domain selection unknown depth_unit sample path raw folder "
     "checkpoint network pose rotation depth_range prototypes predictions outside kind scale runs dataset name world "
     "shell fix experiments",
-    "output": "markdown out format write rerun json to images dry_run force rows resume",
+    "output": "markdown out format write colormap rerun json to images dry_run force rows resume",
     "learning": "",
     "machine": "device threads batch_size engine workers port open warmup",
 }

@@ -59,6 +59,8 @@ class Predict:
     """Depth files: 16-bit PNG with metres x 256, 16-bit PNG with millimetres, or .npy with metres."""
     write: tuple[Literal["depth", "color", "cloud"], ...] = ("depth", "color", "cloud")
     """What to write for each frame: the map, its picture in colours, a point cloud."""
+    colormap: str = "viridis"
+    """Colours of depth: viridis, cividis, plasma, magma, turbo, gray, or any map of matplotlib."""
     batch_size: int = 4
     """Frames of one size that are completed together."""
     engine: Literal["torch", "onnx", "openvino"] = "torch"
@@ -83,7 +85,14 @@ class Predict:
             print(note)
         quiet = source.total == 1
         with self.recording() as watch, Reporter(quiet=quiet).bar("completing", source.total) as advance:
-            output = Output(folder=self.out, format=self.format, parts=self.write, alone=quiet, watch=watch)
+            output = Output(
+                folder=self.out,
+                format=self.format,
+                parts=self.write,
+                alone=quiet,
+                colormap=self.colormap,
+                watch=watch,
+            )
             summary, first = complete(
                 predict,
                 source,

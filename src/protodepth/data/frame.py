@@ -53,6 +53,7 @@ class Domain(Shown):
     identity: dict[str, Any] = field(default_factory=dict)  # what the data is, for the run record
 
     def split(self, name: str) -> FrameDataset:
+        """``train``, ``val`` or ``test``."""
         return {"train": self.train, "val": self.val, "test": self.test}[name]
 
 

@@ -124,7 +124,9 @@ def _points(figure: Any, axis: Any, image: np.ndarray, points: np.ndarray, value
     if len(points):
         area = 72**2 * axis.get_window_extent().width * axis.get_window_extent().height / figure.dpi**2
         size = float(np.clip(0.4 * area / len(points), 0.8, 9.0))
-        dots = axis.scatter(points[:, 1], points[:, 0], c=values, s=size, cmap="turbo", linewidths=0, **_limits(values))
+        dots = axis.scatter(
+            points[:, 1], points[:, 0], c=values, s=size, cmap="viridis", linewidths=0, **_limits(values)
+        )
         bar = figure.colorbar(dots, ax=axis, fraction=0.046, pad=0.02)
         bar.set_label("m", fontsize=7)
         bar.ax.tick_params(labelsize=6)
@@ -134,7 +136,7 @@ def _depth_alone(axis: Any, frame: Frame) -> None:
     """The known depth, each value as the cell that is nearest to it."""
     depth = _known_depth(frame)
     if (depth > 0).any():
-        axis.imshow(_filled(depth), cmap="turbo", **_limits(depth[depth > 0]))
+        axis.imshow(_filled(depth), cmap="viridis", **_limits(depth[depth > 0]))
     what = "sparse depth" if frame.ground_truth is None else "ground truth"
     axis.set_title(f"{what}, nearest known value", fontsize=8)
 

@@ -28,7 +28,11 @@ class Output:
     format: Format = "kitti"  # 16-bit PNG with metres x 256, or millimetres; or .npy with metres in float32
     parts: tuple[OutputPart, ...] = ("depth", "color", "cloud")
     alone: bool = False
+    colormap: str = pictures.DEPTH_COLORMAP
     watch: Callable[[Frame, Prediction], None] | None = None  # is shown every completed frame
+
+    def __post_init__(self) -> None:
+        pictures.palette(self.colormap)  # a name that does not exist is refused before anything is computed
 
     def place(self, part: OutputPart, name: str) -> Path:
         suffix = ".npy" if part == "depth" and self.format == "npy" else SUFFIX[part]
@@ -43,7 +47,7 @@ class Output:
             if part == "depth":
                 images.write_depth(path, depth, "metres" if self.format == "npy" else self.format)
             elif part == "color":
-                write_bytes(path, pictures.depth_picture(depth))
+                write_bytes(path, pictures.depth_picture(depth, cmap=self.colormap))
             else:
                 pictures.save_ply(path, depth, frame.image, frame.intrinsics)
             written.append(path.relative_to(self.folder).as_posix())

@@ -86,7 +86,10 @@ class RerunFile:
         self._add_points(frame, K)
         for label in self.labels:
             depth = predictions[label].depth
-            self._log(f"depth/{label}", rerun.DepthImage(depth.astype(np.float32), meter=1.0, colormap="turbo"))
+            self._log(
+                f"depth/{label}",
+                rerun.DepthImage(depth.astype(np.float32), meter=1.0, colormap=pictures.DEPTH_COLORMAP),
+            )
             xyz, rgb = pictures.point_cloud(depth, frame.image, K, CLOUD_POINTS)
             self._log(f"world/cloud/{label}", rerun.Points3D(xyz, colors=rgb))
         self._add_choice(frame.name, predictions[self.labels[-1]])

@@ -64,13 +64,17 @@ class Method(ABC):
     def check(cls, model: ProtoDepth) -> None:
         """Raise ConfigError, before anything runs, if the method cannot work with this network."""
 
-    def prepare(self, domains: Sequence[Domain]) -> None: ...
+    def prepare(self, domains: Sequence[Domain]) -> None:
+        """Called once with all domains, before the first; most methods need nothing."""
 
-    def learned_before(self, domain: Domain, fit: Fit) -> None: ...
+    def learned_before(self, domain: Domain, fit: Fit) -> None:
+        """Called in place of learning for a domain that was learned before the run: remember what it left."""
 
-    def begin_domain(self, domain: Domain, fit: Fit) -> None: ...
+    def begin_domain(self, domain: Domain, fit: Fit) -> None:
+        """Called before a domain is learned: make room for it, freeze what must stay."""
 
     def budget(self, steps: int) -> int:
+        """How many of the steps that a domain is given this method takes."""
         return steps
 
     def trainings(self, stages: int) -> int:
@@ -84,17 +88,20 @@ class Method(ABC):
         return loader
 
     def loss(self, batch: Batch, view: View) -> LossTerms:
+        """Named terms of one training step; the loop sums and logs them."""
         latents = self.backbone.encode(view.batch)
         depth, mask, prior = undo(view, self.backbone.decode(latents), latents.context)
         return self.objective(batch, depth, mask=mask, prior=prior)
 
-    def end_domain(self, domain: Domain) -> None: ...
+    def end_domain(self, domain: Domain) -> None:
+        """Called after a domain is learned: remember what later ones must respect."""
 
     def predict(self, batch: Batch, domain: str | None) -> BatchPrediction:
         """One network, so the domain's name changes nothing; a method where it does says ``chooses``."""
         return self.model.predict_batch(batch, "base")
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
+        """What the optimizer moves."""
         return (p for p in self.backbone.parameters() if p.requires_grad)
 
     def parameter_groups(self) -> list[tuple[list[nn.Parameter], float]]:
@@ -104,12 +111,15 @@ class Method(ABC):
         return [(list(self.trainable_parameters()), 1.0)]
 
     def train(self, mode: bool) -> None:
+        """Training or evaluation mode of the networks."""
         self.backbone.train(mode)
 
     def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs."""
         return {f"backbone.{k}": v for k, v in self.backbone.state_dict().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
+        """The inverse of ``state``."""
         self.backbone.load_state_dict(part(state, "backbone."))
 
     def stage_state(self) -> dict[str, Tensor]:

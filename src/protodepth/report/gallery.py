@@ -19,7 +19,7 @@ from protodepth.types import Float
 PICTURE_PIXELS = 2_500_000  # of all pictures together: keeps the file below about 6 MB
 CLOUD_POINTS = 800_000  # of all point clouds together
 TRUTH = "Ground truth"
-DEPTH_MAP, ERROR_MAP = "turbo", "inferno"
+DEPTH_MAP, ERROR_MAP = picture_files.DEPTH_COLORMAP, picture_files.ERROR_COLORMAP
 
 
 @dataclass(frozen=True, slots=True)

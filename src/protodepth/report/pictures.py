@@ -13,12 +13,17 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from protodepth.errors import DataError
+from protodepth.errors import DataError, UnknownNameError
 from protodepth.storage import files
 from protodepth.types import Float
 
 Scale = Literal["linear", "log", "inverse"]
-NO_DEPTH = (58, 60, 66)  # dark grey: neither in turbo nor in inferno
+NO_DEPTH = (58, 60, 66)  # dark grey: in none of the maps in use
+# Even steps look even, in grey and to eyes that do not tell red from green; turbo and jet do neither.
+DEPTH_COLORMAP, ERROR_COLORMAP = "viridis", "inferno"
+OFFERED = ("viridis", "cividis", "plasma", "inferno", "magma", "turbo", "gray")  # any map of matplotlib is taken
+RIM = (48, 50, 54)  # of a sparse point's dot
+PALE = 120  # what black becomes under sparse points: the dark end of a map must stand out
 
 
 # --- colour -----------------------------------------------------------------------------------------------------------
@@ -58,10 +63,12 @@ def share(values: np.ndarray, low: float, high: float, scale: Scale = "linear") 
     return (line[0] - line[1]) / (line[2] - line[1])
 
 
-def palette(cmap: str = "turbo") -> Float[np.ndarray, "256 3"]:
+def palette(cmap: str = DEPTH_COLORMAP) -> Float[np.ndarray, "256 3"]:
     """uint8 colours of a matplotlib map in rows 1 to 255; row 0 is ``NO_DEPTH``."""
     import matplotlib
 
+    if cmap not in matplotlib.colormaps:
+        raise UnknownNameError("colormap", cmap, OFFERED)
     colours = (matplotlib.colormaps[cmap](np.linspace(0, 1, 255))[:, :3] * 255 + 0.5).astype(np.uint8)
     return np.concatenate([np.array([NO_DEPTH], np.uint8), colours])
 
@@ -73,7 +80,7 @@ def levels(values: np.ndarray, valid: np.ndarray, low: float, high: float, scale
 
 
 def colorize(
-    depth: Float[np.ndarray, "h w"], low: float, high: float, cmap: str = "turbo", *, scale: Scale = "linear"
+    depth: Float[np.ndarray, "h w"], low: float, high: float, cmap: str = DEPTH_COLORMAP, *, scale: Scale = "linear"
 ) -> Float[np.ndarray, "h w 3"]:
     """uint8 colours; beyond low and high the end colours, ``NO_DEPTH`` where there is no depth.
 
@@ -96,7 +103,7 @@ def absolute_error(
 
 
 def error_map(
-    prediction: Float[np.ndarray, "h w"], truth: Float[np.ndarray, "h w"], high: float, cmap: str = "inferno"
+    prediction: Float[np.ndarray, "h w"], truth: Float[np.ndarray, "h w"], high: float, cmap: str = ERROR_COLORMAP
 ) -> Float[np.ndarray, "h w 3"]:
     """uint8 colours of :math:`|\\hat d - d|` from 0 to ``high`` metres; ``NO_DEPTH`` where ground truth is unknown."""
     error, known = absolute_error(prediction, truth)
@@ -146,26 +153,32 @@ def sparse_overlay(
     high: float,
     *,
     scale: Scale = "linear",
+    cmap: str = DEPTH_COLORMAP,
 ) -> Float[np.ndarray, "H W 3"]:
-    """The image darkened and without colour, each sparse point a dot in the colour of its depth, near points on top.
+    """The image pale and without colour, each sparse point a dot in the colour of its depth, near points on top.
 
     Small images are enlarged (to about 384 pixels in width) so that a dot is wider than its pixel.
     """
     factor = max(1, round(384 / image.shape[1]))
     spacing = factor * math.sqrt(sparse.size / max(1, int(valid_depth(sparse).sum())))
-    radius = max(1.0, min(0.3 * spacing, max(2.0, 0.8 * factor)))  # dots of a dense sensor must not touch
+    widest = max(2.0, 0.8 * factor, image.shape[1] / 170)  # a large picture is shown smaller
+    radius = max(1.0, min(0.3 * spacing, widest))  # dots of a dense sensor must not touch
     grey = as_uint8(image).astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
-    out = enlarge(np.repeat((0.55 * grey)[..., None], 3, -1), factor).astype(np.uint8)
+    out = enlarge(np.repeat((PALE + (1 - PALE / 255) * grey)[..., None], 3, -1), factor).astype(np.uint8)
     y, x = np.nonzero(valid_depth(sparse))
     order = np.argsort(-sparse[y, x], kind="stable")
     y, x = y[order], x[order]
-    colours = colorize(sparse[y, x][None], low, high, scale=scale)[0] if len(y) else np.empty((0, 3), np.uint8)
-    reach = int(radius)
+    colours = colorize(sparse[y, x][None], low, high, cmap, scale=scale)[0] if len(y) else np.empty((0, 3), np.uint8)
+    outer = radius + 1 if radius >= 2 else radius  # a dark rim: yellow on white would not be seen
+    reach = int(outer)
     dy, dx = np.mgrid[-reach : reach + 1, -reach : reach + 1]
-    disc = dy * dy + dx * dx <= radius * radius
+    distance = dy * dy + dx * dx
+    disc = distance <= outer * outer
     rows = np.clip(y[:, None] * factor + factor // 2 + dy[disc], 0, out.shape[0] - 1)
     columns = np.clip(x[:, None] * factor + factor // 2 + dx[disc], 0, out.shape[1] - 1)
-    out[rows, columns] = colours[:, None]  # of several values for one pixel the last stays: the nearest point's
+    inside = (distance[disc] <= radius * radius)[None, :, None]
+    # of several values for one pixel the last stays: the nearest point's
+    out[rows, columns] = np.where(inside, colours[:, None], np.array(RIM, np.uint8))
     return out
 
 
@@ -196,20 +209,21 @@ def depth_picture(
     high: float | None = None,
     unit: str = "m",
     scale: Scale | None = None,
+    cmap: str = DEPTH_COLORMAP,
 ) -> bytes:
     """PNG: the depth map in colour with a colour bar and its numbers.  Limits not given are taken from the map."""
     span = limits([depth])
     low, high = span[0] if low is None else low, span[1] if high is None else high
     scale = scale or ("log" if low > 0 and high > 8 * low else "linear")
     factor = max(1, math.ceil(480 / depth.shape[1]))
-    picture = enlarge(colorize(depth, low, high, scale=scale), factor)
+    picture = enlarge(colorize(depth, low, high, cmap, scale=scale), factor)
     height, width = picture.shape[:2]
     size = max(13, width // 36)
     font = ImageFont.load_default(size)
     canvas = Pillow.new("RGB", (width + 7 * size, max(height, 6 * size)), "white")
     canvas.paste(Pillow.fromarray(picture), (0, 0))
     top, bottom, left = size, canvas.height - size, width + size
-    colours = palette()[np.linspace(255, 1, bottom - top).astype(int)]
+    colours = palette(cmap)[np.linspace(255, 1, bottom - top).astype(int)]
     canvas.paste(Pillow.fromarray(colours[:, None].repeat(size, 1)), (left, top))
     draw = ImageDraw.Draw(canvas)
     for value in ticks(low, high, scale, most=min(6, (bottom - top) // (2 * size))):
@@ -263,6 +277,19 @@ def stride_for(size: tuple[int, int], max_points: int | None) -> int:
     )
 
 
+def ply(xyz: Float[np.ndarray, "n 3"], rgb: Float[np.ndarray, "n 3"]) -> bytes:
+    """A binary coloured PLY (metres, camera frame).
+
+    >>> ply(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint8)).splitlines()[2]
+    b'element vertex 2'
+    """
+    rows = np.empty(len(xyz), [("xyz", "<f4", 3), ("rgb", "u1", 3)])
+    rows["xyz"], rows["rgb"] = xyz, rgb
+    properties = [f"property float {a}" for a in "xyz"] + [f"property uchar {c}" for c in ("red", "green", "blue")]
+    header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(xyz)}", *properties, "end_header", ""]
+    return "\n".join(header).encode() + rows.tobytes()
+
+
 def save_ply(
     path: str | Path,
     depth: Float[np.ndarray, "h w"],
@@ -272,9 +299,5 @@ def save_ply(
 ) -> int:
     """Write a binary coloured PLY (metres, camera frame); returns the number of points."""
     xyz, rgb = point_cloud(depth, image, intrinsics, max_points)
-    rows = np.empty(len(xyz), [("xyz", "<f4", 3), ("rgb", "u1", 3)])
-    rows["xyz"], rows["rgb"] = xyz, rgb
-    properties = [f"property float {a}" for a in "xyz"] + [f"property uchar {c}" for c in ("red", "green", "blue")]
-    header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(xyz)}", *properties, "end_header", ""]
-    files.write_bytes(Path(path), "\n".join(header).encode() + rows.tobytes())
+    files.write_bytes(Path(path), ply(xyz, rgb))
     return len(xyz)

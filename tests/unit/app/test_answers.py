@@ -12,8 +12,10 @@ import torch
 from PIL import Image
 
 from protodepth.app import answers, server, view
-from protodepth.app.answers import Limits, Question, answer, example, example_names
+from protodepth.app.answers import Limits, Question, answer
+from protodepth.app.examples import example
 from protodepth.backbones.lite import Lite
+from protodepth.data import interpolation
 from protodepth.data.files import images
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.model import ProtoDepth
@@ -53,25 +55,33 @@ def test_files_of_a_visitor_give_the_depth_that_predict_gives(model: ProtoDepth,
     expected = model.predict(frame.image, points, frame.intrinsics, domain="hall")
     np.testing.assert_allclose(found.adapted.depth, expected.depth, rtol=1e-4)
     np.testing.assert_array_equal(found.frame.image, frame.image)
-    assert found.errors is None
+    assert found.errors == {}
+    assert found.in_range == 1.0
 
 
 def test_an_example_comes_with_its_errors(model: ProtoDepth):
     found = answer(model, Question(example="room", domain="hall"))
     truth = example("room").ground_truth
-    expected = [
-        np.abs(
-            model.predict(found.frame.image, found.frame.sparse_depth, found.frame.intrinsics, domain=d).depth - truth
-        )[truth > 0].mean()
-        for d in ("base", "hall")
+    maps = [
+        model.predict(found.frame.image, found.frame.sparse_depth, found.frame.intrinsics, domain=d).depth
+        for d in ("hall", "base")
     ]
-    assert found.errors == pytest.approx(tuple(expected))
+    maps.append(interpolation.linear(found.frame.sparse_depth))
+    expected = [np.abs(depth - truth)[truth > 0].mean() for depth in maps]
+    assert list(found.errors) == ["domain hall", "un-adapted network (base)", "linear interpolation"]
+    assert list(found.errors.values()) == pytest.approx(expected, rel=1e-4)
 
 
-def test_examples_fit_the_range_of_the_network():
-    assert set(example_names((0.1, 8.0))) == {"room", "warehouse", "corridor_night", "office"}
-    assert set(example_names((1.5, 100.0))) == {"street", "street_dusk", "highway", "garden"}
-    assert len(example_names((0.1, 100.0))) == 8
+def test_a_wrong_unit_shows_in_the_share_of_points_in_range(model: ProtoDepth, files: Question):
+    found = answer(model, replace(files, unit="kitti"))  # millimetres read as 1/256 m: four times too far
+    points = 1000 / 256 * np.rint(1000 * example("room").sparse_depth) / 1000
+    expected = (points[points > 0] <= 8.0).mean()
+    assert 0.01 < expected < 0.9
+    assert found.in_range == pytest.approx(expected, abs=1e-3)
+    words = view._summary(found)
+    assert f"{100 * expected:.0f} % of the points lie in its range of 0.1 to 8 m" in words
+    assert "Is the unit of the sparse depth right?" in words
+    assert "Is the unit" not in view._summary(answer(model, files))
 
 
 def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(files: Question, tmp_path: Path, monkeypatch):
@@ -94,8 +104,12 @@ def test_large_strange_and_vanished_files_are_refused(files: Question, tmp_path:
         answers.read(replace(files, image=str(tmp_path / "a.svg")), (0.1, 8.0), Limits())
     with pytest.raises(DataError, match="drop it again"):
         answers.read(replace(files, sparse=str(tmp_path / "gone.png")), (0.1, 8.0), Limits())
-    with pytest.raises(DataError, match="give an image and a sparse depth map"):
+    with pytest.raises(DataError, match="drop an image and its sparse depth"):
         answers.read(Question(), (0.1, 8.0), Limits())
+    with pytest.raises(DataError, match="drop its sparse depth, or"):
+        answers.read(replace(files, sparse=None), (0.1, 8.0), Limits())
+    with pytest.raises(DataError, match="fx, fy, cx, cy"):
+        answers.read(replace(files, intrinsics=" "), (0.1, 8.0), Limits())
 
 
 def test_intrinsics_are_numbers_and_never_a_file_of_this_machine(files: Question, tmp_path: Path):
@@ -112,29 +126,42 @@ def test_names_that_do_not_exist_are_refused(model: ProtoDepth):
         answer(model, Question(example="street"))  # an outdoor world and an indoor network
 
 
-def pictures(html: str) -> list[np.ndarray]:
-    found = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", html)
-    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")) for data in found]
+def pictures(html: str) -> dict[str, np.ndarray]:
+    """Each picture of the page by its alternative text."""
+    found = re.findall(r'data:image/(?:png|jpeg);base64,([A-Za-z0-9+/=]+)" alt="([^"]*)"', html)
+    return {alt: np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB")) for data, alt in found}
 
 
 def test_the_pictures_show_the_depths_on_one_scale(model: ProtoDepth):
     found = answer(model, Question(example="room", domain="hall"))
-    points, adapted, base, _ = pictures(view.result_html(found))
+    shown = pictures(view.result_html(found, "key"))
     low, high, scale = picture_files.limits([found.adapted.depth, found.base.depth])
-    for picture, prediction in ((adapted, found.adapted), (base, found.base)):
+    for name, depth in found.maps.items():
         np.testing.assert_array_equal(
-            picture[::4, ::4], picture_files.colorize(prediction.depth, low, high, scale=scale)
+            shown[f"dense depth, {name}"], picture_files.colorize(depth, low, high, scale=scale)
         )
-    assert points.shape == adapted.shape
-    assert len(pictures(view.result_html(answer(model, Question(example="room", domain="base"))))) == 3
+    assert shown["the image"].shape == shown["sparse points on the image"].shape == (480, 640, 3)
+    assert len(shown) == 7
+    alone = pictures(view.result_html(answer(model, Question(example="room", domain="base")), "key"))
+    assert "dense depth, domain hall" not in alone
+    assert len(alone) == 6
+    turbo = pictures(view.result_html(found, "key", "turbo"))
+    assert not np.array_equal(turbo["dense depth, domain hall"], shown["dense depth, domain hall"])
 
 
 def test_the_cloud_carries_depth_to_a_few_millimetres_and_the_cameras_numbers(model: ProtoDepth):
     found = answer(model, Question(example="room", domain="hall"))
     data = view.cloud_data(found)
-    depth = np.frombuffer(base64.b64decode(data["maps"]["domain hall"]), "<u2").reshape(64, 96) / 65535 * data["top"]
-    np.testing.assert_allclose(depth, found.adapted.depth, atol=2e-3)
-    assert data["camera"] == pytest.approx([found.frame.intrinsics[i] for i in ((0, 0), (1, 1), (0, 2), (1, 2))])
+    width, height = data["size"]
+    step = 480 // height
+    stored = np.frombuffer(base64.b64decode(data["maps"]["domain hall"]), "<u2").reshape(height, width)
+    kept = found.adapted.depth[step // 2 :: step, step // 2 :: step]
+    np.testing.assert_allclose(stored / 65535 * data["top"], kept, atol=2e-3)
+    fx, fy, cx, cy = data["camera"]
+    K = found.frame.intrinsics
+    assert [step * fx, step * fy, step * cx + step // 2, step * cy + step // 2] == pytest.approx(
+        [K[i] for i in ((0, 0), (1, 1), (0, 2), (1, 2))]
+    )
 
 
 def test_the_chosen_domain_has_the_longest_bar(model: ProtoDepth):

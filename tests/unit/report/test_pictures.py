@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from protodepth.errors import DataError
+from protodepth.errors import DataError, UnknownNameError
 from protodepth.report import charts, pictures
 
 
-def turbo(at: float) -> np.ndarray:
-    return np.rint(np.array(matplotlib.colormaps["turbo"](at)[:3]) * 255)
+def viridis(at: float) -> np.ndarray:
+    return np.rint(np.array(matplotlib.colormaps["viridis"](at)[:3]) * 255)
 
 
 def decode(data: bytes) -> np.ndarray:
@@ -24,20 +24,44 @@ def decode(data: bytes) -> np.ndarray:
 def test_depth_at_the_limits_has_the_end_colours_of_the_map_and_beyond_them_too():
     colours = pictures.colorize(np.array([[1.0, 0.2, 5.0, 9.0]]), 1, 5)[0].astype(float)
     for index, at in ((0, 0.0), (1, 0.0), (2, 1.0), (3, 1.0)):
-        assert np.abs(colours[index] - turbo(at)).max() <= 1
+        assert np.abs(colours[index] - viridis(at)).max() <= 1
 
 
 @pytest.mark.parametrize(("scale", "middle"), [("linear", 40.5), ("log", np.sqrt(80.0)), ("inverse", 2 / (1 + 1 / 80))])
 def test_the_middle_of_each_scale_has_the_middle_colour(scale, middle):
     colour = pictures.colorize(np.array([[middle]]), 1, 80, scale=scale)[0, 0].astype(float)
-    assert np.abs(colour - turbo(0.5)).max() <= 4  # one of 255 levels
+    assert np.abs(colour - viridis(0.5)).max() <= 4  # one of 255 levels
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
 def test_a_pixel_without_depth_is_grey_and_no_colour_of_the_map_is_that_grey(bad):
     assert pictures.colorize(np.array([[bad, 2.0]]), 1, 80, scale="log")[0, 0].tolist() == list(pictures.NO_DEPTH)
-    for name in ("turbo", "inferno"):
+    for name in pictures.OFFERED[:-1]:  # gray has every grey
         assert (np.abs(pictures.palette(name)[1:].astype(int) - pictures.NO_DEPTH).sum(1) > 20).all()
+
+
+def luminance(colours: np.ndarray) -> np.ndarray:
+    """CIE L*, from sRGB."""
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    Y = linear @ np.array([0.2126, 0.7152, 0.0722])
+    return np.where(Y > 0.008856, 116 * np.cbrt(Y) - 16, 903.3 * Y)
+
+
+@pytest.mark.parametrize("name", [pictures.DEPTH_COLORMAP, pictures.ERROR_COLORMAP])
+def test_the_colours_in_use_grow_brighter_in_even_steps_so_that_nobody_needs_to_tell_red_from_green(name):
+    steps = np.diff(luminance(pictures.palette(name)[1:][::15] / 255))
+    assert (steps > 0).all()
+    assert steps.max() < 2 * steps.mean()
+    assert not (np.diff(luminance(pictures.palette("turbo")[1:][::15] / 255)) > 0).all()  # what was used before
+
+
+def test_another_map_can_be_asked_for_and_one_that_does_not_exist_is_named():
+    depth = np.linspace(1, 5, 12).reshape(3, 4)
+    turbo = decode(pictures.depth_picture(depth, cmap="turbo"))
+    assert not np.array_equal(turbo, decode(pictures.depth_picture(depth)))
+    assert np.array_equal(turbo[0, 0], pictures.palette("turbo")[1])
+    with pytest.raises(UnknownNameError, match="viridis"):
+        pictures.palette("virids")
 
 
 def test_a_colour_scale_that_cannot_be_drawn_is_refused():
@@ -84,7 +108,7 @@ def test_depth_picture_has_the_map_a_bar_with_both_end_colours_and_dark_numbers(
     )
     beside = picture[:, 96 * factor :].reshape(-1, 3)
     for end in (0.0, 1.0):
-        assert (np.abs(beside - turbo(end)).max(1) <= 2).any()
+        assert (np.abs(beside - viridis(end)).max(1) <= 2).any()
     assert (beside.max(1) < 60).sum() > 100
 
 
@@ -97,7 +121,7 @@ def test_sparse_points_are_dots_wider_than_their_pixel_in_the_colour_of_their_de
         colour = pictures.colorize(np.array([[sparse[y, x]]]), 2, 80, scale="log")[0, 0]
         assert np.array_equal(shown[4 * y + 2, 4 * x + 2], colour)
         assert (shown == colour).all(-1).sum() > 16  # its own pixel is 4 x 4
-    assert pictures.sparse_overlay(np.zeros((64, 96, 3), np.uint8), np.zeros((64, 96)), 1, 2).max() == 0
+    assert pictures.sparse_overlay(np.zeros((64, 96, 3), np.uint8), np.zeros((64, 96)), 1, 2).max() == pictures.PALE
 
 
 def test_the_nearer_of_two_overlapping_dots_is_on_top():

@@ -91,7 +91,7 @@
     const truth = depthOf(sample, "Ground truth"), known = truth.filter(v => v > 0).sort();
     const middle = known.length ? known[known.length >> 1] : sample.top / 2;
     const colouring = byId("cloud-colour").value, [low, high, scale, worst] = sample.span;
-    byId("cloud-scale").textContent = colouring === "depth" ? `Depth from ${low.toFixed(1)} m (blue) to ${high.toFixed(1)} m (red)${scale === "log" ? ", logarithmic" : ""}.`
+    byId("cloud-scale").textContent = colouring === "depth" ? `Depth from ${low.toFixed(1)} m (dark) to ${high.toFixed(1)} m (bright)${scale === "log" ? ", logarithmic" : ""}.`
       : colouring === "error" ? `Error from 0 (black) to ${worst} m or more (bright yellow).` : "";
     camera.target = [0, 0, Math.sqrt(middle * sample.span[0])];    // between the nearest and the middle depth
     for (const side of sides) side.cloud = buildCloud(sample, side.select.value, colouring, byId("cloud-known").checked);
