@@ -87,7 +87,8 @@ class Visit:
         self.after(lambda: self.page.click("#pd-go"))
 
     def pick(self, name: str) -> None:
-        self.after(lambda: self.page.click(f"[data-world={name}]"))
+        self.page.click(f"[data-world={name}]")
+        self.page.wait_for_selector(f".pd-result[data-frame={name}]")
 
     def answer(self) -> str:
         """What stands right of the slider."""
@@ -171,7 +172,8 @@ def test_dragging_turns_both_clouds_and_zero_brings_them_back(visit: Visit):
 
 def test_another_example_and_another_domain_change_the_pictures_at_once(visit: Visit):
     first = visit.page.locator(".pd-pictures img").first.get_attribute("src")
-    visit.after(lambda: visit.page.locator("[data-world=office]").press("Enter"))
+    visit.page.locator("[data-world=office]").press("Enter")
+    visit.page.wait_for_selector(".pd-result[data-frame=office]")
     assert visit.page.locator(".pd-pictures img").first.get_attribute("src") != first
     assert visit.page.locator("[aria-pressed=true]").get_attribute("data-world") == "office"
     assert visit.answer().startswith("right: domain hall: ")

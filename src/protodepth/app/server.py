@@ -117,7 +117,7 @@ class Page:
             )
             file.clear(self.complete, given, shown, **hidden)
         for choice in (self.unit, self.domain):
-            choice.input(self.complete, given, shown, **hidden)
+            choice.change(self.complete, given, shown, **hidden)
         self.camera.submit(self.complete, given, shown, **hidden)
         self.button.click(self.complete, given, shown, **hidden)
         blocks.load(self.complete, given, shown, **hidden)

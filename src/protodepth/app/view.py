@@ -17,7 +17,7 @@ from protodepth.types import Float
 
 CLOUD_POINTS = 40_000
 FEW = 0.9  # a smaller share of points in range makes one doubt the unit
-Span = tuple[float, float, picture_files.Scale]
+DepthSpan = tuple[float, float, picture_files.Scale]
 # The page's two scripts.  They stand in attributes: a script element that comes with a result would not run.
 SLIDE = "this.closest('figure').style.setProperty('--at', this.value + '%')"
 CHOOSE = (
@@ -59,10 +59,11 @@ def result_html(answer: Answer, key: str, colormap: str = picture_files.DEPTH_CO
         _compare_html(answer, span, colormap),
     )
     grid = f'<div class="pd-pictures">{"".join(pictures)}</div>{_scale_bar(*span, colormap)}'
-    return f'<div class="pd-result"><p>{_summary(answer)}</p>{grid}{_downloads(key)}{bars(answer)}</div>'
+    about = f'class="pd-result" data-frame="{escape(answer.frame.name)}"'
+    return f"<div {about}><p>{_summary(answer)}</p>{grid}{_downloads(key)}{bars(answer)}</div>"
 
 
-def _compare_html(answer: Answer, span: Span, colormap: str) -> str:
+def _compare_html(answer: Answer, span: DepthSpan, colormap: str) -> str:
     """Two depth maps in one place; a slider says where one ends and the other begins, a list what lies on the left."""
     (name, depth), *others = answer.maps.items()
     right = _map(depth, span, colormap, f"dense depth, {name}")
@@ -87,7 +88,7 @@ def _error(errors: Mapping[str, float], label: str) -> str:
     return f": {100 * errors[label]:.1f} cm" if label in errors else ""
 
 
-def _map(depth: np.ndarray, span: Span, colormap: str, alt: str, more: str = "") -> str:
+def _map(depth: np.ndarray, span: DepthSpan, colormap: str, alt: str, more: str = "") -> str:
     low, high, scale = span
     rows = picture_files.levels(depth, picture_files.valid_depth(depth), low, high, scale)
     picture = picture_files.palette_png(_enlarged(rows), picture_files.palette(colormap))

@@ -30,6 +30,7 @@ from protodepth.experiments.tsne import run as run_descriptors
 from protodepth.experiments.zero_shot import run as run_unseen
 from protodepth.progress import Reporter
 from protodepth.report import bench_page as page
+from protodepth.report import overview as overview_page
 from protodepth.report.results import about_run, plain
 from protodepth.storage import claims, files
 from protodepth.storage.locks import holding, sweep_folder
@@ -197,7 +198,8 @@ def _write_report(out: Path, command: str = "") -> list[Path]:
     seeds = sorted({s for name in EXPERIMENTS for options in requests(out, name) for s in options.seeds})
     about = about_run(command, 0)
     about["seed"] = ", ".join(str(s) for s in seeds)
-    return page.write(out, parts, about)
+    first = overview_page.opening(parts)
+    return page.write(out, [*([first] if first else []), *parts], about)
 
 
 def _planned_again(name: str, options: Options) -> list[Cell]:

@@ -108,7 +108,11 @@ def _reproduced(rows: Sequence[Group], sequence: str, share: float) -> list[str]
 
 def score_table(rows: Sequence[Group], sequence: str, *, paper: bool, about_data: str = OTHER_DATA) -> Table:
     printed = {(r.backbone, r.method, r.setting): r for r in score_rows(sequence)} if paper else {}
-    columns = [Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m)) for s in SCORES for m in METRICS]
+    columns = [
+        Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m), floor=0.0 if s == "forgetting" else None)
+        for s in SCORES
+        for m in METRICS
+    ]
     lines = []
     for g in rows:
         there = printed.get((g.backbone, g.method, g.setting))

@@ -26,6 +26,11 @@ STYLE = """
 .scores.bench td.best, .scores.bench td.second { font-weight: 400; text-decoration: none; }
 .picture img { max-width: 100%; height: auto; image-rendering: auto; }
 .picture svg { max-width: 720px; width: 100%; height: auto; }
+#overview { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 4px 24px; }
+#overview h2 { grid-column: 1 / -1; margin-bottom: 0; }
+section > div > p { max-width: 80ch; }
+#overview .picture { margin: 8px 0; }
+.scores.bench tbody th:last-of-type { position: sticky; left: 0; background: var(--paper); }
 """
 
 
@@ -53,6 +58,7 @@ class Section:
     missing: Sequence[str] = ()  # what is not there yet, or how to get it
     data: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    picture_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +74,9 @@ def _markdown(sections: Sequence[Section], about: dict[str, Any], words: Words =
     lines = [f"# {words.title}", "", words.intro, ""]
     for s in sections:
         lines += [f"## {s.title}", "", s.about, ""]
-        lines += [f"- {text}" for text in (*s.findings, *s.missing)] + [""]
         lines += [tables.markdown(t) for t in s.tables]
         lines += [f"![{f.title}](figures/{s.name}/{_file(f)})\n" for f in s.figures]
+        lines += [f"- {text}" for text in (*s.findings, *s.missing)] + [""]
     lines += ["## Run", "", *(f"- {k}: {v}" for k, v in about.items())]
     lines += [f"- computing time of {s.name}: {duration(s.seconds)}" for s in sections]
     return "\n".join([*lines, ""])
@@ -111,14 +117,20 @@ def _meanings(words: Mapping[str, str] | None = None) -> str:
 
 
 def _section(s: Section) -> str:
+    """Tables and figures first: what they say in sentences, and what is missing, stands below them."""
     items = "".join(f"<li>{escape(text)}</li>" for text in (*s.findings, *s.missing))
-    body = f"<p>{escape(s.about)}</p>" + (f"<ul>{items}</ul>" if items else "")
-    body += "".join(tables.html(t) for t in s.tables)
-    for f in s.figures:
-        source = uri(f.jpeg, "jpeg") if f.jpeg else uri(f.png)
-        inner = f.svg or f'<img src="{source}" alt="{escape(f.title)}">'
-        body += f'<figure class="picture">{inner}<figcaption>{escape(f.title)}</figcaption></figure>'
+    text = f"<div>{''.join(f'<p>{escape(part)}</p>' for part in s.about.split(chr(10) * 2))}</div>"
+    figures = "".join(map(_picture, s.figures))
+    shown = "".join(tables.html(t) for t in s.tables)
+    body = figures + text + shown if s.picture_first else text + shown + figures
+    body += f"<h3>Findings</h3><ul>{items}</ul>" if items else ""
     return f'<section id="{escape(s.name)}"><h2>{escape(s.title)}</h2>{body}</section>'
+
+
+def _picture(f: Figure) -> str:
+    source = uri(f.jpeg, "jpeg") if f.jpeg else uri(f.png)
+    inner = f.svg or f'<img src="{source}" alt="{escape(f.title)}">'
+    return f'<figure class="picture">{inner}<figcaption>{escape(f.title)}</figcaption></figure>'
 
 
 def write(folder: Path, sections: Sequence[Section], about: dict[str, Any], words: Words = Words()) -> list[Path]:

@@ -158,3 +158,100 @@ def scatter_chart(
         parts += [f'<circle cx="{30 + 140 * (n % 3)}" cy="{372 + 18 * (n // 3)}" r="5" style="fill:{hue[name]}"/>']
         parts += [_text(40 + 140 * (n % 3), 376 + 18 * (n // 3), name, "start")]
     return _svg(460, 390 + 18 * ((len(names) - 1) // 3), "descriptors in two dimensions", parts)
+
+
+# --- points in a plane of two errors ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A named point; ``kind`` decides its shape."""
+
+    x: float
+    y: float
+    colour: str
+    label: str
+    kind: str
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A value of y that is no point: a dashed line across."""
+
+    label: str
+    y: float
+
+
+SHAPES = (  # of an area of about 40
+    "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0Z",
+    "M-3.2 -3.2H3.2V3.2H-3.2Z",
+    "M0 -4.4L4.2 3.2H-4.2Z",
+    "M0 -4.6L4.6 0L0 4.6L-4.6 0Z",
+    "M-4.2 -3.2H4.2L0 4.4Z",
+)
+
+
+def plane_chart(
+    spots: Sequence[Spot], levels: Sequence[Level], *, x_label: str, y_label: str, kinds: Sequence[str] = ()
+) -> str:
+    """SVG text: points above 0 on two logarithmic axes, the diagonal on which both are equal, and dashed lines."""
+    xs, ys = [s.x for s in spots], [*(s.y for s in spots), *(level.y for level in levels)]
+    (x0, x1), (y0, y1) = ((min(values) / 1.06, max(values) * 1.06) for values in (xs, ys))
+    left, right, top, bottom = 66, 590, 14, 330
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across, up = np.log(x / x0) / np.log(x1 / x0), np.log(y / y0) / np.log(y1 / y0)
+        return float(left + across * (right - left)), float(bottom - up * (bottom - top))
+
+    parts = []
+    for v in _log_ticks(y0, y1):
+        y = at(x0, v)[1]
+        parts += [_rule(left, y, right, y), _text(left - 7, y + 4, f"{v:,.6g}", "end")]
+    parts += [_text(at(v, y0)[0], bottom + 17, f"{v:,.6g}") for v in _log_ticks(x0, x1)]
+    parts += [_text((left + right) / 2, bottom + 36, x_label)]
+    parts += [_text(0, 0, y_label, extra=f' transform="translate(14 {(top + bottom) / 2:.0f}) rotate(-90)"')]
+    start, end = max(x0, y0), min(x1, y1)
+    if end > start:
+        (a, b), (c, d) = at(start, start), at(end, end)
+        parts.append(f'<path d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" style="stroke:{INK};stroke-opacity:.5;fill:none"/>')
+    for level in levels:
+        y = at(x0, level.y)[1]
+        style = f"stroke:{INK};stroke-dasharray:5 4"
+        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" style="{style}"/>')
+        parts.append(_text(right - 4, y - 5, f"{level.label}, {level.y:,.0f}", "end", ' font-size="11"'))
+    order = list(dict.fromkeys([*kinds, *(s.kind for s in spots)]))  # one shape a kind, in every chart of a page
+    parts += [_spot(s, *at(s.x, s.y), order.index(s.kind)) for s in spots]
+    legend, height = _plane_legend(spots, order, left, bottom + 58)
+    return _svg(600, height, f"{y_label} against {x_label}", [*parts, *legend])
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5 times powers of ten where they are enough, round steps otherwise."""
+    values = ticks(low, high, "log", most=7)
+    return values if len(values) > 2 else ticks(low, high)
+
+
+def _spot(s: Spot, x: float, y: float, shape: int, size: float = 1.25) -> str:
+    fill = "none" if s.hollow else s.colour
+    words = f"{s.label}, {s.kind}: {s.x:,.0f} mm when learned, {s.y:,.0f} mm at the end" if s.y else s.label
+    return (
+        f'<path transform="translate({x:.1f} {y:.1f}) scale({size})" d="{SHAPES[shape % len(SHAPES)]}" '
+        f'style="fill:{fill};fill-opacity:.85;stroke:{s.colour};stroke-width:1.4"><title>{escape(words)}</title></path>'
+    )
+
+
+def _plane_legend(spots: Sequence[Spot], kinds: Sequence[str], x: float, y: float) -> tuple[list[str], int]:
+    """Methods by colour, networks by shape; the line beneath is the diagonal's."""
+    methods = {s.label: s for s in spots}
+    entries = [Spot(0, 0, s.colour, s.label, s.label, s.hollow) for s in methods.values()]
+    here = [k for k in kinds if any(s.kind == k for s in spots)]
+    entries += [Spot(0, 0, "var(--soft, #5b6572)", k, k) for k in here if len(here) > 1]
+    parts = []
+    for n, entry in enumerate(entries):
+        place = x + 130 * (n % 4), y + 20 * (n // 4)
+        shape = kinds.index(entry.kind) if n >= len(methods) else 0
+        parts += [_spot(entry, *place, shape), _text(place[0] + 11, place[1] + 4, entry.label, "start")]
+    rows = -(-len(entries) // 4)
+    parts.append(_text(x, y + 20 * rows + 4, "solid line: nothing is forgotten", "start", ' font-size="11"'))
+    return parts, int(y + 20 * rows + 14)

@@ -135,9 +135,12 @@ def written(score: str, metric: str, value: float | None) -> str:
 
 def marks(rows: Sequence[Row], score: str, metric: str) -> list[str]:
     """``"best"``, ``"second"`` or ``""`` for each row:
-    the lowest and second lowest value of the methods that learn in sequence.
+    the lowest and second lowest value of the methods that learn in sequence.  Forgetting below 0 % is as good as 0 %:
+    a difference of chance is no best.
     """
     values = [None if row["method"] in UNRANKED else row[score][metric] for row in rows]
+    if score == "forgetting":
+        values = [None if v is None else max(0.0, v) for v in values]
     order = sorted({v for v in values if v is not None})
     names = dict(zip(order[:2], ("best", "second"), strict=False))
     return ["" if v is None else names.get(v, "") for v in values]

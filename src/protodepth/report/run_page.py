@@ -176,7 +176,7 @@ def _matrices(document: Document) -> str:
     note = (
         "<p>Each row is a moment: just after learning that domain. Each column is a domain that is tested. "
         "Below the diagonal, the small number says how much the error has grown since the domain was learned. "
-        "Above the diagonal (grey) the domain is not learned yet. The darker a cell, "
+        "Above the diagonal (grey) the domain is not learned yet. The stronger the colour of a cell, "
         "the further its error is above the lowest one of that column in all these tables.</p>"
     )
     blocks = {m: "".join(_matrix(document, row, m) for row in document["rows"]) for m in METRICS}
@@ -195,7 +195,8 @@ def _matrix(document: Document, row: Row, metric: str) -> str:
         body += f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
     title = f"{_swatch(row)}{escape(row_name(row))} <small>{METRIC_NAMES[metric]}, {UNITS[metric]}</small>"
     return (
-        f'<div class="card"><h3>{title}</h3><div class="scroll"><table class="heat"><thead><tr>'
+        f'<div class="card"><h3>{title}</h3><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{escape(row_name(row))}, {METRIC_NAMES[metric]}"><table class="heat"><thead><tr>'
         f'<th scope="col">learned ↓ tested →</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></div>"
     )

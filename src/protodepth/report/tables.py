@@ -37,6 +37,7 @@ class Column:
     unit: str = ""
     decimals: int = 1
     ranked: bool = True  # lower is better, best and second best are marked
+    floor: float | None = None  # values at or below it are equally good: nobody forgets less than nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def marks(table: Table, column: int) -> list[str]:
         for n, line in enumerate(table.lines):
             cell = line.cells[column]
             if line.group == group and line.ranked and isinstance(cell, Value) and cell.mean is not None:
-                means[n] = cell.mean
+                floor = table.columns[column].floor
+                means[n] = cell.mean if floor is None else max(floor, cell.mean)
         order = sorted(set(means.values()))[:2]
         for n, value in means.items():
             if len(means) > 1 and value in order:
