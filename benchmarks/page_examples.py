@@ -22,7 +22,7 @@ def scene(world: str, size: tuple[int, int]) -> Frame:
     """The middle frame of a test triplet; the scene does not depend on the size."""
     spec = worlds.WORLDS[world]
     sequence = np.random.SeedSequence((zlib.crc32(world.encode()), SPLITS.index("test"), 0, INDEX[world]))
-    stage, (_, camera, _), film, sensing = worlds.stage(spec, sequence, size)
+    stage, (_, camera, _), film, sensing = worlds.set_scene(spec, sequence, size)
     image = worlds.develop(photograph(stage, camera, size), spec, film)
     sparse, truth = worlds.sense(spec, stage, camera, image, sensing)
     return Frame(image=image, sparse_depth=sparse, intrinsics=camera.intrinsics, ground_truth=truth, name=world)

@@ -44,12 +44,10 @@ class ProtoDepth(Notebook, nn.Module):
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Names, in the order in which they were learned."""
         return tuple(key[2:] for key in self._domains)
 
     @property
     def active(self) -> str | None:
-        """The domain of every frame, or None: chosen for each."""
         return self._active
 
     def domain(self, name: str) -> DomainPrototypes:
@@ -107,8 +105,7 @@ class ProtoDepth(Notebook, nn.Module):
         self._domains = nn.ModuleDict({key: d for key, d in self._domains.items() if key != f"d_{name}"})
         self.history.pop(name, None)
         self.statistics.pop(name, None)
-        if self._active == name:
-            self.set_domain(None)
+        self.set_domain(None if self._active == name else self._active)
 
     def rename_domain(self, name: str, new: str) -> None:
         """Another name for a domain; the order of the domains stays."""
@@ -211,8 +208,7 @@ class ProtoDepth(Notebook, nn.Module):
         return folders.load_model(cls, source, backbone)
 
     def train(self, mode: bool = True) -> "ProtoDepth":
-        super().train(mode)
-        self.backbone.eval()
+        super().train(mode).backbone.eval()
         return self
 
     def _freeze_inactive(self) -> None:

@@ -74,7 +74,6 @@ class PrototypeConfig:
             raise ConfigError(f"projection_rank must be None or at least 1, got {self.projection_rank}")
 
     def size(self, modality: Modality) -> int:
-        """How many local prototypes a layer of this kind has."""
         return self.depth_size if modality is Modality.DEPTH else self.image_size
 
 

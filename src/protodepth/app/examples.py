@@ -31,11 +31,11 @@ INDEX = {
 }
 
 
-def folder_of(name: str) -> Path:
+def _folder(name: str) -> Path:
     return Path(str(resources.files("protodepth.app") / "assets" / "examples" / name))
 
 
-def unit_of(name: str) -> str:
+def _unit(name: str) -> str:
     return "mm" if WORLDS[name].indoor else "kitti"
 
 
@@ -54,8 +54,8 @@ def example(name: str) -> Frame:
     """The stored frame of a world."""
     if name not in INDEX:
         raise UnknownNameError("example", name, INDEX)
-    folder = folder_of(name)
-    sparse, truth = (images.read_depth(folder / f"{kind}.png", unit_of(name)) for kind in ("sparse", "truth"))
+    folder = _folder(name)
+    sparse, truth = (images.read_depth(folder / f"{kind}.png", _unit(name)) for kind in ("sparse", "truth"))
     return Frame(
         image=images.read_image(folder / "image.jpg"),
         sparse_depth=sparse,
@@ -67,19 +67,19 @@ def example(name: str) -> Frame:
 
 def thumbnail(name: str) -> bytes:
     """A JPEG of 120x160 pixels."""
-    return (folder_of(name) / "small.jpg").read_bytes()
+    return (_folder(name) / "small.jpg").read_bytes()
 
 
 def write(name: str, frame: Frame) -> Path:
     """Store a drawn frame as an example; returns its folder."""
     if frame.ground_truth is None:
         raise ValueError(f"the example {name} has no ground truth")
-    folder = folder_of(name)
+    folder = _folder(name)
     images.write_image(folder / "image.jpg", frame.image, quality=90)
     small = Picture.fromarray(frame.image).resize(SMALL[::-1], Picture.Resampling.LANCZOS)
     images.write_image(folder / "small.jpg", np.asarray(small), quality=85)
-    images.write_depth(folder / "sparse.png", frame.sparse_depth, unit_of(name))
-    images.write_depth(folder / "truth.png", frame.ground_truth, unit_of(name))
+    images.write_depth(folder / "sparse.png", frame.sparse_depth, _unit(name))
+    images.write_depth(folder / "truth.png", frame.ground_truth, _unit(name))
     K = frame.intrinsics
     numbers = ", ".join(f"{v:.6g}" for v in (K[0, 0], K[1, 1], K[0, 2], K[1, 2]))
     write_bytes(folder / "camera.txt", f"{numbers}\n".encode())

@@ -23,7 +23,7 @@ READ = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TwoErrors:
     """Where a method with a network stands, in mm."""
 
     network: str
@@ -51,18 +51,18 @@ def opening(sections: Sequence[Section]) -> Section | None:
     networks = tuple(dict.fromkeys(p.network for spots in by_sequence.values() for p in spots))
     figures = [
         Figure(
-            f"overview-{name}", f"{name}: error when learned and at the end", svg=chart(spots, levels[name], networks)
+            f"overview-{name}", f"{name}: error when learned and at the end", svg=_chart(spots, levels[name], networks)
         )
         for name, spots in by_sequence.items()
     ]
-    forgotten = forgetting_words([p for spots in by_sequence.values() for p in spots])
-    lowest = "; ".join(lowest_words(name, spots, levels[name]) for name, spots in by_sequence.items())
+    forgotten = _forgetting_words([p for spots in by_sequence.values() for p in spots])
+    lowest = "; ".join(_lowest_words(name, spots, levels[name]) for name, spots in by_sequence.items())
     sentences = [READ, *([forgotten] if forgotten else []), f"The lowest error at the end: {lowest}."]
     text = "\n\n".join(sentences)
     return Section(name="overview", title="At a glance", about=text, figures=figures, picture_first=True)
 
 
-def places(section: Section) -> list[Place]:
+def places(section: Section) -> list[TwoErrors]:
     """The rows of the section's table of stages, as points."""
     table = _table(section, "stages")
     if table is None:
@@ -73,7 +73,7 @@ def places(section: Section) -> list[Place]:
         end = [_mean(line, n) for n, c in enumerate(table.columns) if c.title == "at the end"]
         end.append(learned[-1])  # of the last domain both are the same
         if np.isfinite([*learned, *end]).all():
-            spots.append(Place(line.heads[0], line.heads[1], float(np.mean(learned)), float(np.mean(end))))
+            spots.append(TwoErrors(line.heads[0], line.heads[1], float(np.mean(learned)), float(np.mean(end))))
     return spots
 
 
@@ -114,7 +114,7 @@ def _mean(line: Line, column: int) -> float:
     return cell.mean if isinstance(cell, Value) and cell.mean is not None else float("nan")
 
 
-def chart(spots: Sequence[Place], levels: Sequence[Level], networks: Sequence[str]) -> str:
+def _chart(spots: Sequence[TwoErrors], levels: Sequence[Level], networks: Sequence[str]) -> str:
     """SVG text; colour by method, shape by network, ProtoDepth-A hollow."""
     shapes = [
         Spot(
@@ -131,7 +131,7 @@ def chart(spots: Sequence[Place], levels: Sequence[Level], networks: Sequence[st
     return plane_chart(shapes, levels, kinds=networks, **labels)
 
 
-def forgetting_words(spots: Sequence[Place]) -> str:
+def _forgetting_words(spots: Sequence[TwoErrors]) -> str:
     """How much finetuning and ProtoDepth lose, over all networks and sequences."""
     parts = []
     for method in (METHOD_NAMES["finetune"], OURS, f"{OURS}-A"):
@@ -142,7 +142,7 @@ def forgetting_words(spots: Sequence[Place]) -> str:
     return f"By the end the error has grown by {', by '.join(parts)}." if parts else ""
 
 
-def lowest_words(name: str, spots: Sequence[Place], levels: Sequence[Level]) -> str:
+def _lowest_words(name: str, spots: Sequence[TwoErrors], levels: Sequence[Level]) -> str:
     """Which method has the lowest error at the end, beside the bounds."""
     ranked = [p for p in spots if p.ranked] or list(spots)
     best = min(ranked, key=lambda p: p.end)

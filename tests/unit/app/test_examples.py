@@ -37,7 +37,7 @@ def test_an_example_has_an_image_points_depth_and_a_camera_of_one_size(name: str
 def test_the_stored_picture_is_the_scene_that_the_world_draws():
     spec, size = worlds.WORLDS["highway"], (60, 80)
     seeds = np.random.SeedSequence((zlib.crc32(b"highway"), 2, 0, INDEX["highway"]))
-    scene, (_, camera, _), film, _ = worlds.stage(spec, seeds, size)
+    scene, (_, camera, _), film, _ = worlds.set_scene(spec, seeds, size)
     image = worlds.develop(photograph(scene, camera, size), spec, film)
     stored = np.asarray(Image.fromarray(example("highway").image).resize((80, 60), Image.Resampling.BOX))
     assert np.corrcoef(image.ravel(), stored.ravel())[0, 1] > 0.95

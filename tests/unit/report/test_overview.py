@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from protodepth.report import overview
-from protodepth.report.bench_page import Section, html
+from protodepth.report.bench_page import Section, _html
 from protodepth.report.charts import Level, Spot, plane_chart
 from protodepth.report.tables import Column, Line, Table, Value
 
@@ -78,7 +78,7 @@ def test_the_page_opens_with_the_picture_then_three_sentences_and_findings_stand
         "The lowest error at the end: indoor ProtoDepth on lite "
         "(210 mm; joint training, lite 150 mm; linear interpolation 300 mm)."
     )
-    page = html([first, *sections()], {})
+    page = _html([first, *sections()], {})
     places = [page.index(text) for text in ("At a glance", "<svg", "Each point is", 'id="indoor"', "a finding")]
     assert places == sorted(places)
     assert page.index("</table>", page.index('id="indoor"')) < page.index("a finding")
