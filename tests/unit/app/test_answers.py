@@ -73,15 +73,16 @@ def test_an_example_comes_with_its_errors(model: ProtoDepth):
 
 
 def test_a_wrong_unit_shows_in_the_share_of_points_in_range(model: ProtoDepth, files: Question):
-    found = answer(model, replace(files, unit="kitti"))  # millimetres read as 1/256 m: four times too far
-    points = 1000 / 256 * np.rint(1000 * example("room").sparse_depth) / 1000
-    expected = (points[points > 0] <= 8.0).mean()
-    assert 0.01 < expected < 0.9
-    assert found.in_range == pytest.approx(expected, abs=1e-3)
-    words = view._summary(found)
-    assert f"{100 * expected:.0f} % of the points lie in its range of 0.1 to 8 m" in words
+    found = answer(model, files)
+    assert "Is the unit" not in view._summary(found)
+    points = found.frame.sparse_depth[found.frame.sparse_depth > 0]
+    near = replace(found, depth_range=(0.1, float(np.percentile(points, 75))))
+    assert near.in_range == pytest.approx(0.75, abs=0.01)
+    words = view._summary(near)
+    assert re.search(r"7[456] % of the points lie in its range of 0.1 to", words)
     assert "Is the unit of the sparse depth right?" in words
-    assert "Is the unit" not in view._summary(answer(model, files))
+    with pytest.raises(DataError, match=r"only 12\.0 % .* as kitti .* read as mm"):
+        answer(model, replace(files, unit="kitti"))  # millimetres read as 1/256 m: four times too far
 
 
 def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(files: Question, tmp_path: Path, monkeypatch):
