@@ -32,6 +32,20 @@ def plain_conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> 
     return layer
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """Batch norm that takes its running statistics where a channel has a single value, which has no spread: one frame
+    of a small crop, after seven strides.
+
+    >>> BatchNorm(2)(torch.zeros(1, 2, 1, 1)).shape
+    torch.Size([1, 2, 1, 1])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or x.shape[0] * x.shape[2] * x.shape[3] > 1:
+            return super().forward(x)
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+
 class Conv(nn.Module):
     """Convolution without bias, optional batch norm, activation.
 
@@ -51,7 +65,7 @@ class Conv(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, bias=False)
         nn.init.xavier_normal_(self.conv.weight)
-        self.batch_norm = nn.BatchNorm2d(c_out) if norm else None
+        self.batch_norm = BatchNorm(c_out) if norm else None
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:

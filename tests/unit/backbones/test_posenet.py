@@ -73,3 +73,16 @@ def test_config_builds_the_same_network_again():
 def test_unknown_names_list_the_choices(wrong):
     with pytest.raises(UnknownNameError, match="choose one of"):
         PoseNet(**wrong)
+
+
+@pytest.mark.parametrize("kind", ["resnet18", "posenet"])
+def test_one_small_frame_can_be_learned_from_although_its_last_map_is_a_single_pixel(kind):
+    torch.manual_seed(0)
+    net = PoseNet(kind).train()
+    before = {name: b.clone() for name, b in net.named_buffers() if name.endswith("running_mean")}
+    net(torch.rand(1, 3, 64, 64), torch.rand(1, 3, 64, 64)).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
+    moved = [not torch.equal(b, before[name]) for name, b in net.named_buffers() if name in before]
+    assert moved[0]  # wide maps have their own statistics
+    if kind == "posenet":
+        assert not moved[-1]  # a single value has none
