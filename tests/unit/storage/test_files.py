@@ -167,3 +167,27 @@ def test_a_sealed_file_with_any_hole_is_refused(tmp_path: Path) -> None:
             except CheckpointError:
                 continue
             assert found == {"step": 3, "counts": {"skipped": 0}, "list": [1, 2.5, None]}, (start, end)
+
+
+def test_a_sealed_file_of_a_later_version_and_files_that_are_not_what_was_written_are_said(tmp_path: Path) -> None:
+    later = {"format_version": files.SEALED + 1, "step": 3}
+    files.write_json(tmp_path / "later", {**later, "sealed": files._seal(later)})
+    with pytest.raises(CheckpointError, match="update protodepth"):
+        files.read_sealed(tmp_path / "later", ())
+    digest = files.write_bytes(tmp_path / "a", b"numbers")
+    assert files.check_file(tmp_path / "a", digest) == tmp_path / "a"
+    (tmp_path / "a").write_bytes(b"Numbers")
+    with pytest.raises(CheckpointError, match="edited or is damaged"):
+        files.check_file(tmp_path / "a", digest)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        files.check_file(tmp_path / "b", digest)
+
+
+def test_a_file_without_a_seal_is_taken_with_a_word_if_an_earlier_version_could_have_written_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.write_json(tmp_path / "a", {"step": 3})
+    assert files.read_sealed(tmp_path / "a", ("step",)) == {"step": 3}
+    assert "has no checksum" in caplog.text
+    with pytest.raises(CheckpointError, match="edited or is damaged"):
+        files.read_sealed(tmp_path / "a", ("file",))

@@ -15,6 +15,7 @@ from conftest import random_batch, shake, tiny_lite, tiny_model
 from protodepth.backbones.hooked import wrap
 from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
 from protodepth.model import ProtoDepth
+from protodepth.selection import Statistics
 from protodepth.storage import files as stored_files
 from protodepth.storage import folders
 from protodepth.storage.history import History
@@ -351,3 +352,21 @@ def test_a_domain_keeps_where_its_picture_lies(model: ProtoDepth, tmp_path: Path
     again = ProtoDepth.from_pretrained(tmp_path / "m")
     assert same(model, again, batch)
     assert again.domain("room").registration is None
+
+
+def test_statistics_travel_with_a_domain_and_those_of_another_network_are_refused(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.add_domain("d")
+    c = model.backbone.bottleneck.channels
+    model.statistics["d"] = Statistics.of(torch.randn(5, c), torch.randn(3, c))
+    model.save_domain("d", tmp_path / "d")
+    again = tiny_model()
+    again.load_domain(tmp_path / "d")
+    assert torch.equal(again.statistics["d"].mean, model.statistics["d"].mean)
+    meta = json.loads((tmp_path / "d" / "meta.json").read_text())
+    for tensors in ({"mean": torch.zeros(c)}, Statistics.of(torch.randn(5, c + 1), torch.randn(3, c + 1)).tensors()):
+        digest = stored_files.write_tensors(tmp_path / "d" / "statistics.safetensors", tensors)
+        changed = {**meta, "sha256": {**meta["sha256"], "statistics.safetensors": digest}}
+        stored_files.write_json(tmp_path / "d" / "meta.json", changed)
+        with pytest.raises(CheckpointError, match="does not fit this network"):
+            tiny_model().load_domain(tmp_path / "d")

@@ -194,3 +194,63 @@ def test_half_written_files_of_a_killed_writer_are_swept_and_files_of_others_sta
         pass
     assert not (inside / ".state.json.0123abcd.tmp").exists()
     assert len(list(inside.iterdir())) == 4
+
+
+def test_a_system_without_proc_says_only_whether_a_process_exists(tmp_path, monkeypatch):
+    def nothing(path, *args):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(locks.Path, "read_text", nothing)
+    monkeypatch.setattr(locks.Path, "readlink", nothing)
+    monkeypatch.setattr(locks.Path, "exists", lambda path: False)
+    assert " " not in locks.this_machine()
+    assert locks.birth(os.getpid()) == ""
+    for error, expected in ((ProcessLookupError, None), (PermissionError, "")):
+
+        def refuse(pid, number, error=error):
+            raise error
+
+        monkeypatch.setattr(os, "kill", refuse)
+        assert locks.birth(1) == expected
+
+
+def test_a_lock_that_goes_while_it_is_looked_at_is_neither_stale_nor_broken(tmp_path):
+    assert not locks.is_stale(tmp_path / "gone")
+    locks._break(tmp_path / "gone", "token")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_heart_beats_while_the_lock_is_held_and_only_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "HEARTBEAT", 0.01)
+    lock = locks.acquire(tmp_path / "lock")
+    os.utime(lock.path, (1, 1))
+    while lock.path.stat().st_mtime == 1:
+        time.sleep(0.01)
+    whose = lock.path.read_text()
+    lock.path.write_text(json.dumps({"token": "another's"}))
+    os.utime(lock.path, (1, 1))
+    time.sleep(0.1)
+    assert lock.path.stat().st_mtime == 1
+    lock.path.write_text("[]")
+    assert not lock.held()
+    lock.path.write_text(whose)
+    lock.release()
+    assert not lock.path.exists()
+
+
+def test_a_disk_that_cannot_be_read_at_the_end_does_not_keep_the_lock(tmp_path, monkeypatch):
+    lock = locks.acquire(tmp_path / "lock")
+
+    def broken() -> bool:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(lock, "held", broken)
+    lock.release()
+    assert not lock.path.exists()
+
+
+def test_a_stale_lock_that_cannot_be_moved_is_left_to_its_disk(tmp_path, monkeypatch):
+    (tmp_path / "lock").write_text(json.dumps({"token": "t"}))
+    monkeypatch.setattr(locks, "is_stale", lambda path: True)
+    monkeypatch.setattr(locks, "_break", lambda path, token: None)
+    assert locks.acquire(tmp_path / "lock") is None

@@ -140,3 +140,26 @@ def test_a_run_does_not_write_over_a_model_that_has_learned_more(model: ProtoDep
     folders.check_nothing_lost(tmp_path / "none yet", {"room"})
     with pytest.raises(CheckpointError, match="'night', which would be lost"):
         folders.check_nothing_lost(tmp_path / "m", {"room", "warehouse"})
+
+
+def test_a_folder_that_was_moved_aside_comes_back_and_half_written_ones_do_not(
+    model: ProtoDepth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace.recover(tmp_path / "no" / "such" / "place")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".m.00000000.tmp").mkdir()
+    replace.recover(tmp_path / "m")  # only half of a new one: nothing to put back
+    assert not (tmp_path / "m").exists()
+    model.save_domain("night", tmp_path / "d")
+    (tmp_path / "d").rename(tmp_path / ".m.11111111.old")
+    waits: list[float] = []
+    monkeypatch.setattr(replace, "busy", lambda target: True)  # its writer lives ...
+    monkeypatch.setattr(replace.time, "sleep", waits.append)
+    replace.recover(tmp_path / "m")
+    assert len(waits) == 100  # ... and had two seconds
+    assert (tmp_path / "m" / "meta.json").exists()
+
+
+def test_a_folder_in_place_of_a_card_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "README.md").mkdir()
+    assert not replace._is_our_card(tmp_path / "README.md", None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protodepth.errors import CheckpointError
+from protodepth.errors import CheckpointError, ConfigError
 from protodepth.training import pool
 
 
@@ -63,3 +63,32 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not frames.wait(1)
     frames.counter[0] = 1
     assert frames.wait(1)
+
+
+def test_another_pool_is_refused_and_a_system_that_cannot_take_space_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("os.posix_fallocate")
+    pool.FramePool(tmp_path, 3, (24, 32), seed=0)
+    with pytest.raises(ConfigError, match="other settings"):
+        pool.FramePool(tmp_path, 4, (24, 32), seed=0)
+
+
+def test_who_waits_sees_frames_come_and_the_second_process_draws_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.nice", lambda by: by)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    pool.draw_ahead(tmp_path, 2, (24, 32), 0)
+    frames = pool.FramePool(tmp_path, 2, (24, 32), seed=0)
+    assert frames.count == 2
+    frames.counter[0] = 0
+    naps: list[float] = []
+
+    def nap(length: float) -> None:
+        naps.append(length)
+        frames.counter[0] = len(naps)
+
+    monkeypatch.setattr(pool.time, "sleep", nap)
+    assert frames.wait(2)
+    assert len(naps) == 2

@@ -191,3 +191,55 @@ def test_a_training_that_does_not_fit_on_the_disk_is_refused_before_its_first_st
     assert not (tmp_path / "s").exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=3 * size))
     fit(method, room, SCHEDULE, seed=0, folder=tmp_path / "s")
+
+
+def test_of_those_who_are_left_behind_one_saves(room: Domain, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    method = make(room)
+    state(method, tmp_path).save(1)
+    left = state(method, tmp_path)
+    left.rescue(2)
+    assert "step 2 was saved" in caplog.text
+    left.rescue(3)  # another one was there before
+    assert files.read_sealed(tmp_path / "state.json", ())["step"] == 2
+    assert state(method, tmp_path).load() == 2
+    left.save(3)
+    assert not list(tmp_path.glob(".rescue-*"))
+    nowhere = TrainingState(None, method, left.optimiser, left.scaler, ABOUT)
+    nowhere.rescue(4)
+    nowhere.save(4)
+    assert nowhere.load() == 0
+
+
+def test_the_scaler_of_half_precision_and_whoever_watches_go_on_too(room: Domain, tmp_path: Path) -> None:
+    class Watcher:
+        done = False
+
+        def __init__(self) -> None:
+            self.best = torch.zeros(2)
+
+        def tensors(self) -> dict[str, torch.Tensor]:
+            return {"best": self.best}
+
+        def facts(self) -> dict[str, object]:
+            return {"looked": 3}
+
+        def go_on(self, tensors: dict[str, torch.Tensor], facts: dict[str, object]) -> None:
+            self.best, self.looked = tensors["best"], facts["looked"]
+
+    method, first, second = make(room), Watcher(), Watcher()
+    first.best = torch.tensor([1.0, 2.0])
+    optimiser, scaler = build_optimiser(method, SCHEDULE), torch.amp.GradScaler("cpu", init_scale=8.0)
+    TrainingState(tmp_path, method, optimiser, scaler, ABOUT, first).save(2)
+    fresh = torch.amp.GradScaler("cpu", init_scale=2.0)
+    assert TrainingState(tmp_path, method, optimiser, fresh, ABOUT, second).load() == 2
+    assert fresh.get_scale() == 8.0
+    assert second.best.tolist() == [1.0, 2.0]
+    assert second.looked == 3
+
+
+def test_processes_that_see_different_folders_stop(
+    room: Domain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protodepth.distributed.gather", lambda value: [value, value + 1])
+    with pytest.raises(CheckpointError, match="different states"):
+        state(make(room), tmp_path).load()

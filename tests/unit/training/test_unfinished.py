@@ -92,3 +92,36 @@ def test_only_the_same_adaptation_is_gone_on_with(tmp_path: Path) -> None:
     (one.folder / "plan.json").write_text("{")
     assert copy.copy(one).schedule() is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_of_other_settings_is_cleared_and_files_of_others_stay(tmp_path: Path) -> None:
+    old, new = (Unfinished.beside(tmp_path / "m", "den", {"rate": rate}) for rate in (1, 2))
+    old.remove()  # nothing there
+    old.begin(Schedule(steps=3))
+    states = old.folder / "state"
+    states.mkdir()
+    for name in ("state.json", "state-3.safetensors", ".rescue-ab", ".state.json.0123abcd.tmp", "mine.txt"):
+        (states / name).write_text("x")
+    assert old.schedule() == Schedule(steps=3)
+    old.begin(Schedule(steps=9))  # begun already
+    assert old.schedule() == Schedule(steps=3)
+    assert new.schedule() is None
+    assert [p.name for p in new.folder.rglob("*")] == ["state", "mine.txt"]
+    (states / "mine.txt").unlink()
+    new.begin(Schedule(steps=5))
+    new.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_keeps_the_old_one_stops_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (Unfinished.beside(tmp_path / "m", "den", {"rate": rate}) for rate in (1, 2))
+    old.begin(Schedule(steps=3))
+
+    def kept(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", kept)
+    with pytest.raises(PermissionError):
+        new.schedule()
+    old.remove()  # at the end of a command all is written: a word would say that it is not
+    assert (old.folder / "plan.json").exists()
