@@ -142,24 +142,24 @@ def adapt_picture() -> None:
     row({"image and sparse points": shown, **parts, " ": bar(200, low, high, scale)}, "adapt.png")
 
 
-def app_picture() -> None:
+def app_picture(model: str = "my_model") -> None:
     from playwright.sync_api import sync_playwright
 
+    from protodepth.app.answers import Limits
     from protodepth.app.server import running
 
     program = shutil.which("chromium") or shutil.which("chromium-browser")
-    with running(ProtoDepth.from_pretrained("my_model")) as address, sync_playwright() as p:
+    with (
+        running(ProtoDepth.from_pretrained(model), limits=Limits(seconds=300)) as address,
+        sync_playwright() as p,
+    ):
         browser = p.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1320, "height": 920})
+        page = browser.new_page(viewport={"width": 1320, "height": 1040})
+        page.set_default_timeout(300_000)
         page.goto(address)
-        page.wait_for_selector(".pd-pictures img")
-        page.locator("#pd-example input").click()
-        page.get_by_role("option", name="warehouse").click()
-        page.wait_for_timeout(2000)
-        page.evaluate("document.querySelector('.pd-result').classList.add('old')")
-        page.click("#pd-go")
-        page.wait_for_selector(".pd-result:not(.old)")
-        page.wait_for_timeout(2000)
+        page.click("[data-world=warehouse]")
+        page.wait_for_selector(".pd-result[data-frame=warehouse]")
+        page.wait_for_timeout(5000)  # the clouds are drawn by a script
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
     picture.convert("RGB").quantize(255, method=Image.Quantize.MAXCOVERAGE).save(PICTURES / "app.png", optimize=True)
@@ -169,7 +169,11 @@ def app_picture() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--app", action="store_true", help="also a screenshot of protodepth app")
+    parser.add_argument("--model", help="only the screenshot, of the page with this model")
     given = parser.parse_args()
+    if given.model:
+        app_picture(given.model)
+        return
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         predict_picture()

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import jaxtyping
 import pytest
 
 from helpers.documents import blocks, commands
+from protodepth.app.examples import example
 from protodepth.cli.main import run
+from protodepth.data.files import images
 from protodepth.storage.folders import bundled
 from protodepth.training import recipes
 
@@ -55,6 +58,23 @@ def test_the_commands_of_the_readme_run_in_order(tmp_path, monkeypatch, capsys):
         if arguments[0] == "export" and not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
             continue
         assert run(shorten(arguments)) == 0, f"protodepth {' '.join(arguments)}: {capsys.readouterr().err}"
+
+
+def test_five_lines_of_a_notebook_lead_from_a_photo_to_its_point_cloud(tmp_path, monkeypatch):
+    """As written, but for the installation; the site shows the same five."""
+    (cell,) = blocks("README.md", "ipython")
+    assert blocks("docs/index.md", "ipython") == [cell]
+    install, *rest = cell.strip().splitlines()
+    assert install == "%pip install protodepth"
+    assert len(rest) == 4
+    monkeypatch.chdir(tmp_path)
+    frame = example("room")
+    images.write_image(tmp_path / "photo.jpg", frame.image)
+    images.write_depth(tmp_path / "points.png", frame.sparse_depth, "mm")
+    space: dict[str, Any] = {}
+    exec(compile("\n".join(rest), "README.md", "exec"), space)
+    assert f"element vertex {480 * 640}".encode() in (tmp_path / "photo.ply").read_bytes()[:200]
+    assert "<img" in space["p"]._repr_html_()
 
 
 def test_the_python_blocks_of_the_readme_run(tmp_path, monkeypatch):
