@@ -29,6 +29,7 @@ from protodepth.types import BASE, PredictBatch
 # frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
 CASES = 24
 TOGETHER = 4  # cases that are completed at once
+AVERAGED = 0.96  # share of the average that stays at a step: it reaches back over some 25
 THINNED = (0.007, 0.02, 0.05)  # shares of a dense map's pixels that are shown
 LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one a window judges
 
@@ -229,8 +230,9 @@ class Enough(StopTraining):
 class Watch:
     """Looks at the error at hidden points while a domain is learned, and keeps the prototypes that were best.
 
-    Step 0 takes part: prototypes that change nothing (A = 1, P = 0), with which the network is the base's.  The
-    descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9),
+    What is judged and kept is the average of what was learned over the last steps: single steps of a few frames swing
+    about it.  Step 0 takes part: prototypes that change nothing (A = 1, P = 0), with which the network is the base's.
+    The descriptor is not kept back: its loss does not depend on the prototypes (Eq. 9),
     so its last value is the one to use.
     """
 
@@ -258,10 +260,11 @@ class Watch:
         self.restore()
         self.start = self.best = self.judge()
         self.curve = [(0, self.start)]
-        self.method.model.domain(name).load_state_dict(learned, strict=False)
+        self.average = learned
+        self._load(learned)
 
     def tensors(self) -> dict[str, Tensor]:
-        return self.kept
+        return {f"{part}.{key}": t for part in ("kept", "average") for key, t in getattr(self, part).items()}
 
     def facts(self) -> dict[str, Any]:
         """What was seen so far, for a run that goes on."""
@@ -270,7 +273,10 @@ class Watch:
     def go_on(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         self.step, self.best_step, self.since = (int(facts[key]) for key in ("step", "best_step", "since"))
         self.curve = [(int(step), float(error)) for step, error in facts["curve"]]
-        self.kept = tensors
+        self.kept, self.average = (
+            {key.removeprefix(f"{part}."): t for key, t in tensors.items() if key.startswith(f"{part}.")}
+            for part in ("kept", "average")
+        )
         self.start, self.best = self.curve[0][1], min(error for _, error in self.curve)
 
     @property
@@ -279,13 +285,18 @@ class Watch:
 
     def __call__(self, step: int) -> None:
         self.step = step
+        learned = self.state()
+        share = min(AVERAGED, step / (step + 10))
+        self.average = {key: torch.lerp(now, self.average[key], share) for key, now in learned.items()}
         if step % self.every:
             return
+        self._load(self.average)
         error = self.judge()
+        self._load(learned)
         self.curve.append((step, error))
         self.say(f"step {step}: {error:.1f} mm at hidden points ({100 * (error / self.start - 1):+.1f} %)")
         if error < self.best:
-            self.best, self.best_step, self.since, self.kept = error, step, 0, self.state()
+            self.best, self.best_step, self.since, self.kept = error, step, 0, self.average
             return
         self.since += 1
         if self.done:
@@ -295,8 +306,12 @@ class Watch:
         learned = self.method.model.domain(self.name).state_dict()
         return {key: value.clone() for key, value in learned.items() if key != "descriptor"}
 
+    def _load(self, state: dict[str, Tensor]) -> None:
+        self.method.model.domain(self.name).load_state_dict(state, strict=False)
+
     def restore(self) -> None:
-        self.method.model.domain(self.name).load_state_dict(self.kept, strict=False)
+        """What was kept, in place of what was learned last."""
+        self._load(self.kept)
 
     def forget(self) -> None:
         """Back to prototypes that change nothing."""

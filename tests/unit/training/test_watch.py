@@ -153,13 +153,34 @@ def walk_through(model: ProtoDepth, judge: Watch) -> int | None:
 
 
 def test_the_best_prototypes_are_kept_and_learning_stops_after_patience(model: ProtoDepth):
+    start = {name: p.detach().clone() for name, p in model.domain("night").named_parameters()}
     judge = watch(model, (5.0, 3.0, 4.0, 3.5, 9.0))
     assert walk_through(model, judge) == 4
     assert (judge.best, judge.best_step, judge.start) == (3.0, 1, 5.0)
     assert judge.curve == [(0, 5.0), (1, 3.0), (2, 4.0), (3, 3.5), (4, 9.0)]
     judge.restore()
     for name, parameter in model.domain("night").named_parameters():
-        assert (parameter == (4.0 if name == "descriptor" else 1.0)).all(), name  # the descriptor is the last one
+        # the descriptor is the last one; of the rest the average of the start and the first step is kept
+        expected = torch.full_like(parameter, 4.0) if name == "descriptor" else (start[name] + 10 * 1.0) / 11
+        torch.testing.assert_close(parameter.detach(), expected)
+
+
+def test_what_is_judged_is_the_average_and_learning_goes_on_from_the_last_step(model: ProtoDepth):
+    seen = []
+
+    def judge() -> float:
+        seen.append(float(model.domain("night").sets["latent"].A[0]))
+        return 1.0 / len(seen)
+
+    made = Watch(type("M", (), {"model": model})(), "night", judge, every=1, patience=9)
+    walk_through(model, made)
+    assert seen[0] == 1.0
+    assert all(now < step for step, now in enumerate(seen[2:], 2))  # behind what was learned, and following it
+    assert seen[1:] == sorted(seen[1:])
+    assert float(model.domain("night").sets["latent"].A[0]) == 9.0
+    other = Watch(type("M", (), {"model": model})(), "night", judge, every=1, patience=9)
+    other.go_on(made.tensors(), made.facts())
+    assert all(torch.equal(t, other.tensors()[key]) for key, t in made.tensors().items())
 
 
 def test_a_better_look_gives_new_patience(model: ProtoDepth):
