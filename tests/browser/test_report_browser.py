@@ -154,6 +154,18 @@ def test_nothing_sticks_out_of_the_page_at_any_width(browser, path: Path, width,
     visit.page.close()
 
 
+def test_row_names_stay_in_sight_when_a_wide_table_is_scrolled_on_a_phone(browser, path: Path):
+    visit = Visit(browser, path, 390, 844, "dark")
+    table = visit.page.locator("#scores .scroll")
+    name = table.locator("tbody th").first
+    before = name.bounding_box()["x"]
+    table.evaluate("e => { e.scrollLeft = 150; }")
+    assert table.evaluate("e => e.scrollLeft") == 150
+    assert abs(name.bounding_box()["x"] - before) <= 1
+    assert "stronger the colour" in visit.page.locator("#matrix").inner_text()  # in the dark it is the brighter cell
+    visit.page.close()
+
+
 def test_two_fingers_zoom_on_a_touch_screen(browser, path: Path):
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
     page = context.new_page()
