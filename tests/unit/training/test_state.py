@@ -19,7 +19,7 @@ from protodepth.storage import files
 from protodepth.training.fit import build_optimiser, fit
 from protodepth.training.log import JsonLines
 from protodepth.training.schedule import Schedule
-from protodepth.training.state import TrainingState
+from protodepth.training.state import TrainingState, optimiser_state
 
 SCHEDULE = Schedule(steps=3, save_every=1, rate=1e-2)
 ABOUT = {"method": "protodepth", "domain": "room", "seed": 0, "steps": 3}
@@ -243,3 +243,14 @@ def test_processes_that_see_different_folders_stop(
     monkeypatch.setattr("protodepth.distributed.gather", lambda value: [value, value + 1])
     with pytest.raises(CheckpointError, match="different states"):
         state(make(room), tmp_path).load()
+
+
+def test_an_optimisers_tensors_are_known_by_parameter_and_name(room: Domain) -> None:
+    optimiser = build_optimiser(make(room), SCHEDULE)
+    tensors = {"0.exp_avg": torch.ones(2), "0.exp_avg_sq": torch.zeros(2), "12.a.b": torch.ones(1)}
+    values = optimiser_state(optimiser, tensors, ".")
+    assert {index: set(names) for index, names in values["state"].items()} == {
+        0: {"exp_avg", "exp_avg_sq"},
+        12: {"a.b"},
+    }
+    assert values["param_groups"] == optimiser.state_dict()["param_groups"]

@@ -1,5 +1,6 @@
 """Who judges: what is hidden stays hidden, the three parts never meet, and the best step is kept."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from helpers.data_scene import walk
 from helpers.recordings import write_recording
-from protodepth.data.frame import Domain, Frame
+from protodepth.data.frame import Domain, Frame, Subset
 from protodepth.data.interpolation import linear
 from protodepth.data.recording.open import load_recording
 from protodepth.errors import DataError
@@ -71,6 +72,12 @@ def test_scenes_of_their_own_take_turns_at_choosing_and_judging(room: Domain):
     choose, verdict = ({d[n].name for n in range(len(d))} for d in (parts.choose, parts.verdict))
     assert not choose & verdict
     assert choose | verdict == {room.val[n].name for n in range(len(room.val))}
+    more = replace(room, val=Subset(room.train, tuple(range(5))), train=Subset(room.train, (5,)))
+    taken = divide(more, HIDE)
+    assert [[data[n].name for n in range(len(data))] for data in (taken.choose, taken.verdict)] == [
+        [room.train[n].name for n in (0, 2, 4)],
+        [room.train[n].name for n in (1, 3)],
+    ]
 
 
 def test_a_short_recording_divides_its_points_instead_of_its_frames(tmp_path: Path):
