@@ -17,14 +17,29 @@ class Shot:
 
 def walk(count: int = 4, size: tuple[int, int] = (48, 64), world: str = "room", step: float = 0.08) -> list[Shot]:
     """Shots of one scene from a camera that moves to the right, forward, and turns a little."""
+    path = [((0.01 * i, 0.05, 0.003 * i), (step * i, -1.4, 0.3 * step * i)) for i in range(count)]
+    return shoot(path, size, world)
+
+
+def sway(count: int = 36, size: tuple[int, int] = (48, 64), world: str = "room") -> list[Shot]:
+    """Shots from a hand that moves to and fro: its motion is another at every moment."""
+    turns = [(0.3 * np.sin(i / 3), 0.05 + 0.08 * np.sin(i / 4), 0.03 * np.sin(i / 5)) for i in range(count)]
+    places = [(0.35 * np.sin(i / 4), -1.4 + 0.05 * np.sin(i / 3), 0.25 * np.sin(i / 6)) for i in range(count)]
+    return shoot(list(zip(turns, places, strict=True)), size, world)
+
+
+def shoot(
+    path: list[tuple[tuple[float, ...], tuple[float, ...]]], size: tuple[int, int], world: str = "room"
+) -> list[Shot]:
+    """Shots of one scene from each (yaw, pitch, roll) and place of a path."""
     spec = worlds.WORLDS[world]
     h, w = size
     K = np.array([[spec.focal * w, 0, w / 2 - 1.3], [0, spec.focal * w * 1.02, h / 2 + 0.7], [0, 0, 1]])
     scene = worlds.LAYOUTS[world](np.random.default_rng(3), (0.0, -1.4, 0.0))
     shots = []
-    for i in range(count):
-        R = worlds.rotation(0.01 * i, 0.05, 0.003 * i)
-        origin = np.array([step * i, -1.4, 0.3 * step * i])
+    for turn, place in path:
+        R = worlds.rotation(*turn)
+        origin = np.array(place)
         camera = raycast.Camera(K, R, origin)
         image = (np.clip(shading.photograph(scene, camera, size), 0, 1) * 255 + 0.5).astype(np.uint8)
         depth = shading.depth_map(scene, camera, size)

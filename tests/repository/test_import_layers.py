@@ -54,7 +54,7 @@ DOORS = {
 SIBLINGS = {
     "backbones": {"base", "layers", "planes", "posenet"},
     "methods": {"base", "finetune", "statistics"},
-    "data.datasets": {"ros_frames"},
+    "data.datasets": {"ros_frames", "ros_messages", "realsense", "video"},
     "cli": {"options", "help"},
 }
 # A thing that is another one and a little more.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protodepth.data import projection
-from protodepth.data.datasets.rosbag import cloud_points, colour, depth_image
+from protodepth.data.datasets.ros_messages import cloud_points, colour, depth_image
 from protodepth.data.files import cameras
 from protodepth.errors import DataError
 from protodepth.inference.stream import Stream

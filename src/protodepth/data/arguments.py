@@ -36,15 +36,21 @@ def split_query(argument: str) -> tuple[str, dict[str, str]]:
 
 
 BUILT_IN = {  # name -> module that registers it; imported when asked for
+    "argoverse2": "protodepth.data.datasets.argoverse2",
+    "colmap": "protodepth.data.datasets.colmap",
+    "ddad": "protodepth.data.datasets.ddad",
     "kitti": "protodepth.data.datasets.kitti",
     "lists": "protodepth.data.datasets.lists",
     "manifest": "protodepth.data.manifest",
     "nuscenes": "protodepth.data.datasets.nuscenes",
     "nyu_v2": "protodepth.data.datasets.nyu_v2",
+    "open3d": "protodepth.data.datasets.open3d",
     "record3d": "protodepth.data.datasets.record3d",
     "recording": "protodepth.data.recording.open",
     "rosbag": "protodepth.data.datasets.rosbag",
     "scannet": "protodepth.data.datasets.scannet",
+    "seven_scenes": "protodepth.data.datasets.seven_scenes",
+    "transforms": "protodepth.data.datasets.transforms",
     "tum": "protodepth.data.datasets.tum",
     "vkitti": "protodepth.data.datasets.vkitti",
     "void": "protodepth.data.datasets.void",
@@ -81,6 +87,12 @@ def _choices() -> str:
     return ", ".join(dataset_names())
 
 
+def load_source(name: str) -> None:
+    """Import the module that registers a dataset, if it is one of the package's own."""
+    if name in BUILT_IN:
+        importlib.import_module(BUILT_IN[name])
+
+
 def open_domain(argument: str, **options: Any) -> Domain:
     """The Domain that a data argument means.  ``options`` go to the dataset (see each module's ``load_*``).
 
@@ -91,8 +103,7 @@ def open_domain(argument: str, **options: Any) -> Domain:
         raise DataError(
             f"{argument!r} ends after the colon: say which, for example worlds:street or kitti:/path/to/kitti"
         )
-    if name in BUILT_IN:
-        importlib.import_module(BUILT_IN[name])
+    load_source(name)
     load = datasets.get(name)
     with reading(argument):
         try:

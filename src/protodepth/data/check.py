@@ -1,19 +1,21 @@
 """Read every file of a recording, a list or a prepared dataset and report every fault at once."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from protodepth.data.arguments import open_domain, parse_argument, split_query
+from protodepth.data.arguments import load_source, open_domain, parse_argument, split_query
 from protodepth.data.datasets.lists import read_lists
 from protodepth.data.entries import EntryFrames
 from protodepth.data.faults import CheckReport, Fault, Faults, in_threads, kind_of, readable
 from protodepth.data.files import cameras
 from protodepth.data.frame import SPLITS, Domain, EvalRules, Frame, FrameDataset, evenly
 from protodepth.data.recording import motion
-from protodepth.data.recording.check import check_recording, write_fixes
+from protodepth.data.recording.check import check_layout, check_recording, write_fixes
+from protodepth.data.recording.open import layouts, read_layout
 from protodepth.errors import DataError, ProtoDepthError
 from protodepth.progress import Progress
 
@@ -47,6 +49,9 @@ def _check_source(
         if wrong:
             return CheckReport(path=argument, frames=0, faults=tuple(wrong))
     try:
+        load_source(name)
+        if name in layouts.names():
+            return replace(check_layout(*read_layout(name, rest, **options), progress), path=argument)
         domain = open_domain(argument, **options)
     except DataError as error:
         return CheckReport(path=argument, frames=0, faults=(Fault("unreadable", argument, str(error)),))

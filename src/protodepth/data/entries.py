@@ -126,6 +126,7 @@ class FrameReader:
     crop: tuple[int, int, int, int] | None = None  # (top, left, height, width) of images and depth
     max_depth: float | None = None  # metres; farther values count as no measurement (sky) ...
     far: str = "drop"  # ... or, with "clip", as this depth
+    without_largest: bool = False  # 65535 counts as no measurement
     container: Container | None = None
     derived: Path | None = None  # folder of ``@/`` references; depth there is always in unit kitti
 
@@ -219,7 +220,8 @@ class FrameReader:
             with foreign(path):
                 depth = self.container.depth(path, inside)
         else:
-            depth = images.read_depth(path, "kitti" if ref.startswith("@/") else unit)
+            own = "kitti" if ref.startswith("@/") else unit
+            depth = images.read_depth(path, own, keep_largest=not self.without_largest)
         depth = self._cut(depth) if depth.shape != size else depth
         if depth.shape != size:
             have, need = f"{depth.shape[1]}x{depth.shape[0]}", f"{size[1]}x{size[0]}"

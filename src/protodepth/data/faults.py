@@ -102,6 +102,8 @@ ADVICE = {
     "intrinsics": "give K in pixels of the stored images",
     "unit": "declare depth_unit in recording.toml",
     "static": "left out of training: no parallax",
+    "alignment": "depth must be of the picture's moment and the same way round: export both again with their times",
+    "ray depth": "depth must be along the view (z): divide by sqrt(1 + x^2 + y^2) with x = (u - cx) / fx, likewise y",
     "pose": "poses must be camera-to-world with x right, y down, z forward, in metres",
     "unreadable": "see the message",
 }

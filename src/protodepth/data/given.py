@@ -84,6 +84,7 @@ def _in_metres(sparse_depth: Any, unit: str | None) -> Any:
         unit = "metres" if values.dtype.kind == "f" else unit
     else:
         values = arrays.as_numpy(sparse_depth, "sparse depth")
+    values = images.without_largest(values) if values.dtype.kind in "ui" else values
     if values.dtype.kind in "ui" and unit is None:
         top = int(values.max()) if values.size else 0
         raise DataError(

@@ -57,6 +57,7 @@ class Scan:
     options: Mapping[str, Any] = field(default_factory=dict)
     derive: tuple[str, ...] = ()  # what ``prepare`` writes out because it is slow to get at: "sparse", "truth", "image"
     min_points: Mapping[str, int] = field(default_factory=dict)  # per split: ``prepare`` drops frames with fewer
+    notes: tuple[str, ...] = ()  # what was seen and not understood, or decided
 
     def domain(self, *, withhold: float = 0.0) -> Domain:
         """The Domain, with entries packed in memory (about 300 bytes a frame)."""
@@ -80,13 +81,12 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: 
     parts = {s: EntryFrames(tables[s], reader) for s in SPLITS}
     counts = {s: len(parts[s]) for s in SPLITS}
     if not any(counts.values()):
-        raise DataError(
-            f"no frames of {scan.name} found under {reader.root}: see docs/datasets.md for the expected folders"
-        )
+        raise DataError(_nothing(scan))
     known = scan.counts(counts)
     odd = {what: pair for what, pair in known.items() if pair[0] != pair[1]}
-    note = f"{scan.name}: found {_counts_text(odd)}: a part of the download, or another selection?" if odd else None
-    if note:
+    parted = f"{scan.name}: found {_counts_text(odd)}: a part of the download, or another selection?"
+    notes = (*([parted] if odd else []), *scan.notes)
+    for note in notes:
         logger.warning("%s", note)
     identity = {
         "dataset": scan.name,
@@ -96,12 +96,22 @@ def _domain(scan: Scan, tables: Mapping[str, EntryTable], withhold: float, bad: 
         "counts": {what: {"found": counted, "published": number} for what, (counted, number) in known.items()},
         "skipped": {"bad": len(bad)},
         "entries": digest(*parts.values()),
-        "notes": (note,) if note else (),
+        "notes": notes,
     }
     return Domain(name=scan.name, rules=scan.rules, identity=identity, **parts)
 
 
-PARSED_BY_OTHERS = ("nyu_v2", "rosbag", "waymo")  # by libraries that raise anything at a damaged file
+PARSED_BY_OTHERS = ("argoverse2", "nyu_v2", "rosbag", "waymo")  # by libraries that raise anything at a damaged file
+
+
+def _nothing(scan: Scan) -> str:
+    """The error of a folder without a frame: what was expected, what is there."""
+    root = scan.reader.root
+    names = sorted(p.name for p in root.iterdir())[:6] if root.is_dir() else []
+    there = "; ".join(scan.notes) or f"it holds {', '.join(names) or 'nothing'}"
+    return f"no frames of {scan.name} found under {root}: {there}.  docs/datasets.md has the expected folders"
+
+
 scans: Registry[Callable[..., Scan]] = Registry("dataset_scan")
 
 
@@ -195,6 +205,8 @@ def prepare(
     """
     scan = _call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
     folder = Path(out)
+    if all(next(iter(entries()), None) is None for entries in scan.splits.values()):
+        raise DataError(_nothing(scan))  # before anything is written: another try will name another folder
     _check_same_request(folder, _request(scan))
     counts, tally, rejected = dict.fromkeys(SPLITS, 0), [0, 0], 0
     bad: dict[str, str] = {}
@@ -216,9 +228,18 @@ def prepare(
             own = {frame: reason for frame, reason in bad.items() if frame.startswith(f"{split}/")}
             check_share(f"{dataset} {split}", own, len(entries))
             write_bytes(folder / f"{split}.jsonl", lines.getvalue())
+    if not any(counts.values()):
+        raise DataError(_left_nothing(scan, bad, rejected))
     results = {"counts": counts, "tally": scan.tally(), "bad": bad, "rejected": rejected, "reader": _reader_json(scan)}
+    results["notes"] = list(scan.notes)
     write_json(folder / "manifest.json", {**_request(scan), **results})
     return Prepared(out=folder, counts=counts, derived=tally[0], reused=tally[1], bad=bad, rejected=rejected)
+
+
+def _left_nothing(scan: Scan, bad: Mapping[str, str], rejected: int) -> str:
+    why = [f"{len(bad)} cannot be read ({': '.join(next(iter(bad.items())))})"] if bad else []
+    why += [f"{rejected} have fewer sparse points than {dict(scan.min_points)} asks for"] if rejected else []
+    return f"no frame of {scan.name} under {scan.reader.root} can be used: {', '.join(why)}"
 
 
 def _scan_function(dataset: str) -> Callable[..., Scan]:
@@ -356,6 +377,7 @@ def _described(folder: Path, meta: dict[str, Any], root: str | Path | None, with
         splits={},
         expected=meta["expected"],
         options=meta["options"],
+        notes=tuple(meta.get("notes", ())),
         tally=lambda: {what: (counted, known) for what, (counted, known) in meta.get("tally", {}).items()},
     )
     tables = {s: EntryTable.open(folder / f"{s}.jsonl") for s in SPLITS}

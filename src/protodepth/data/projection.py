@@ -13,6 +13,18 @@ def transform(points: Points, pose: Float[np.ndarray, "4 4"]) -> Points:
     return points @ pose[:3, :3].T + pose[:3, 3]
 
 
+def lift(depth: Float[np.ndarray, "h w"], K: Float[np.ndarray, "3 3"]) -> Points:
+    """The points of a depth map in its camera's frame, one for each pixel with a value.
+
+    >>> lift(np.array([[0.0, 2.0]]), np.diag([4.0, 4.0, 1.0])).tolist()
+    [[0.5, 0.0, 2.0]]
+    """
+    v, u = np.nonzero(depth)
+    z = depth[v, u].astype(np.float64)
+    x = (u - K[0, 2] - K[0, 1] * (v - K[1, 2]) / K[1, 1]) / K[0, 0]
+    return np.stack([x * z, (v - K[1, 2]) / K[1, 1] * z, z], 1)
+
+
 def write_nearest(
     columns: np.ndarray, rows: np.ndarray, depth: np.ndarray, size: tuple[int, int], *, last: bool = False
 ) -> Float[np.ndarray, "h w"]:
@@ -25,6 +37,18 @@ def write_nearest(
     order = slice(None) if last else np.argsort(-depth[inside], kind="stable")  # the nearest is written last
     out = np.zeros(size, np.float32)
     out[rows[inside][order], columns[inside][order]] = depth[inside][order]
+    return out
+
+
+def scatter(depth: Float[np.ndarray, "h w"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
+    """Each value of a small map at the middle of its cell in a larger one; nothing is interpolated.
+
+    >>> scatter(np.array([[1.0, 2.0]]), (2, 4)).tolist()
+    [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 2.0]]
+    """
+    rows, columns = (((np.arange(n) + 0.5) * N / n).astype(int) for n, N in zip(depth.shape, size, strict=True))
+    out = np.zeros(size, np.float32)
+    out[np.ix_(rows, columns)] = depth
     return out
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from helpers.data_scene import Shot, thin, walk
 from helpers.dataset_writers import write_lists, write_vkitti2
 from helpers.recordings import SHOTS, write_recording
+from protodepth.cli.main import run
 from protodepth.data.arguments import open_domain
 from protodepth.data.check import check
 from protodepth.data.entries import EntryTable
@@ -194,6 +195,17 @@ def test_preparing_with_processes_gives_the_same_bytes(tmp_path: Path, vkitti: P
     )
     assert one == two
     assert (tmp_path / "a" / "train.jsonl").read_bytes() == (tmp_path / "b" / "train.jsonl").read_bytes()
+
+
+def test_preparing_what_holds_no_frame_is_an_error_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "raw" / "pictures").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"no frames of scannet found under .*raw: it holds pictures"):
+        prepare("scannet", tmp_path / "raw", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert run(["data", "prepare", "scannet", str(tmp_path / "raw"), str(tmp_path / "out")]) == 2
+    assert "no frames of scannet" in capsys.readouterr().err
 
 
 def test_many_bad_frames_stop_preparing(tmp_path: Path, vkitti: Path) -> None:

@@ -25,7 +25,7 @@ from protodepth.errors import DataError
 SELECTED = 1000
 ANNOTATED = {"train": 85_898, "val": 6852}  # of both cameras
 DRIVES = {"train": 138}
-STATIC = 8043  # lines of the published list
+STATIC = 8044  # entries of the published list; its last line has no end, so that wc -l counts 8043
 RULES = {"none": None, "240x1216": (240, 1216)}
 CAMERAS = ("image_02", "image_03")
 CROP = (352, 1216)  # bottom rows, centred columns: every KITTI image holds it, and val_selection has this size
@@ -124,7 +124,7 @@ def _find(root: Path) -> Places:
 
 
 def _read_static(path: Path) -> frozenset[tuple[str, str]]:
-    """(drive, frame) of every "date drive frame" line.  A set: the list has 8 043 lines and is asked for each frame."""
+    """(drive, frame) of every "date drive frame" line.  A set: each frame is looked for among 8 044 entries."""
     frames = set()
     for number, line in enumerate(read_text(path).splitlines(), 1):
         words = line.split()

@@ -9,21 +9,21 @@ Poses are camera-to-world with y up, looking along -z; the selfie camera has non
 
 import io
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from protodepth.data import projection
+from protodepth.data.datasets.video import video_scan
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
 from protodepth.data.files.text import parse_json
-from protodepth.data.frame import EvalRules, time_blocks
+from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, register_scan
-from protodepth.data.recording import motion
 from protodepth.errors import DamagedFileError, DataError
 from protodepth.types import Float
 
@@ -87,18 +87,6 @@ def _read_values(path: Path, name: str, kind: str, shape: tuple[int, int]) -> np
     return np.frombuffer(data, kind).reshape(shape)
 
 
-def _scatter(depth: Float[np.ndarray, "h w"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
-    """Each value of a small map at the middle of its cell in a larger one; nothing is interpolated.
-
-    >>> _scatter(np.array([[1.0, 2.0]]), (2, 4)).tolist()
-    [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 2.0]]
-    """
-    rows, columns = (((np.arange(n) + 0.5) * N / n).astype(int) for n, N in zip(depth.shape, size, strict=True))
-    out = np.zeros(size, np.float32)
-    out[np.ix_(rows, columns)] = depth
-    return out
-
-
 @dataclass(frozen=True, slots=True)
 class R3D:
     """``file.r3d#n`` for pictures, ``file.r3d#n,dh,dw,confidence,height,width`` and ``n.exr#height,width`` for
@@ -119,7 +107,7 @@ class R3D:
         else:
             number, dh, dw, confidence = rest
             small = _packed_depth(path, number, (int(dh), int(dw)), int(confidence))
-        return _scatter(small, (int(height), int(width)))
+        return projection.scatter(small, (int(height), int(width)))
 
 
 CONTAINER = R3D()
@@ -238,18 +226,15 @@ def scan_record3d(root: Path, *, long_side: int = 640, stride: int | None = None
     entries = [_entry(export, n, size) for n in numbers]
     reader = FrameReader(root=export.root, unit="metres", resize=size, container=CONTAINER)
     poses = None if poses is None else poses[numbers]
-    step, still = _motion(reader, entries, poses, stride, float(meta.get("fps", 30)))
-    blocks = time_blocks(len(entries), 2 * step)
-    moving = [i for i in blocks["train"][step : len(blocks["train"]) - step] if not still[i]]
-    return Scan(
-        name="record3d",
-        reader=reader,
+    return video_scan(
+        "record3d",
+        reader,
+        entries,
+        poses,
         rules=EvalRules(min_depth=0.1, max_depth=10.0),
-        splits={
-            "train": partial(_training, entries, poses, moving, step),
-            **{s: partial(_plain, entries, blocks[s]) for s in ("val", "test")},
-        },
-        options={"long_side": long_side, "stride": step, "confidence": confidence, "poses": poses is not None},
+        stride=stride,
+        fps=float(meta.get("fps", 30)),
+        options={"long_side": long_side, "confidence": confidence},
     )
 
 
@@ -260,32 +245,3 @@ def _entry(export: Record3dExport, number: int, size: tuple[int, int]) -> Entry:
         "sparse": f"{export.depths[number]}{size[0]},{size[1]}",
         "K": _calibration(export.meta, number, size).ravel().tolist(),
     }
-
-
-def _motion(
-    reader: FrameReader, entries: list[Entry], poses: np.ndarray | None, stride: int | None, fps: float
-) -> tuple[int, np.ndarray]:
-    """(stride, which frames have no parallax) from the poses and the depth of the first frame;
-    else a tenth of a second.
-    """
-    if poses is None:
-        step = stride or max(1, round(fps / 10))
-        return step, np.zeros(len(entries), bool)
-    depth = reader(entries[0]).sparse_depth
-    middle = float(np.median(depth[depth > 0])) if (depth > 0).any() else 2.0
-    focal = entries[0]["K"][0] / depth.shape[1]
-    step = stride or motion.choose_stride(poses, focal, middle)
-    return step, motion.still_by_pose(poses, step, focal, middle)
-
-
-def _plain(entries: list[Entry], block: range) -> Iterator[Entry]:
-    return (entries[i] for i in block)
-
-
-def _training(entries: list[Entry], poses: np.ndarray | None, chosen: list[int], step: int) -> Iterator[Entry]:
-    for i in chosen:
-        around = (i - step, i + step)
-        entry = {**entries[i], "neighbours": [entries[j]["image"] for j in around]}
-        if poses is not None:
-            entry["poses"] = [cameras.relative_pose(poses[i], poses[j]).ravel().tolist() for j in around]
-        yield entry

@@ -1,9 +1,12 @@
-"""ScanNet v2: handheld RGB-D scans of rooms, from the .sens files or from folders exported by SensReader.
+"""ScanNet v2: handheld RGB-D scans of rooms, from the .sens files or from folders that their readers exported.
 
-``scans/<scene>/<scene>.sens`` or ``scans/<scene>[/export]/{color,depth,pose,intrinsic}``; ``scans_test`` likewise.
-Colour is reduced to 640x480 and both are cut to 448x608 around the centre; depth is in millimetres.
+``scans/<scene>/<scene>.sens``; or ``<scene>[/export]`` with ``{color,depth,pose,intrinsic}/`` (SensReader in Python),
+with ``frame-000000.{color.jpg,depth.pgm,pose.txt}`` and ``_info.txt`` (in C++), or with ``{color,depth,pose}/`` and
+``intrinsics_color.txt`` (scannet_frames_25k, every hundredth frame); ``scans_test`` and ``scannet_frames_test``
+likewise.  Colour is reduced to 640x480 and both are cut to 448x608 around the centre; depth is in millimetres.
 """
 
+import contextlib
 import io
 import struct
 import zlib
@@ -25,6 +28,8 @@ from protodepth.types import Float
 
 SIZE = (480, 640)
 CROP = (16, 16, 448, 608)
+TOPS = {"scans": ("scans", "scannet_frames_25k", "."), "scans_test": ("scans_test", "scannet_frames_test")}
+APART = 20  # frames between the pictures of a selection that is no video
 SCANS = {"scans": 1513, "scans_test": 100}
 MIN_POINTS = {"train": 800, "val": 100, "test": 100}
 
@@ -168,12 +173,25 @@ def scan_scannet(
         options=options,
         derive=("sparse",),
         min_points={**MIN_POINTS, **({"train": 1100} if official else {})},
+        notes=_not_understood([*train, *test]),
     )
 
 
 def _scenes(root: Path, name: str) -> list[Path]:
-    top = root / name
-    return sorted(p for p in top.iterdir() if p.is_dir()) if top.is_dir() else []
+    """The scans of a part, below the first of its folders that is there; a folder of scans itself is training data."""
+    tops = [root / top for top in TOPS[name] if any((root / top).glob("scene*"))]
+    return sorted(p for p in tops[0].glob("scene*") if p.is_dir()) if tops else []
+
+
+def _not_understood(scenes: list[Path]) -> tuple[str, ...]:
+    """Scans that hold none of the forms, each with what it holds instead."""
+    strange = [scene for scene in scenes if _form(scene) is None]
+    if not strange:
+        return ()
+    names = [f"{s} ({', '.join(sorted(p.name for p in s.iterdir())[:4]) or 'empty'})" for s in strange[:5]]
+    more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+    expected = "expected <scene>.sens, color/ and depth/, or frame-000000.color.jpg with _info.txt"
+    return (f"{len(strange)} of {len(scenes)} scans are not understood: {', '.join(names)}{more}; {expected}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +218,24 @@ def _scaled_calibration(K: np.ndarray, size: tuple[int, int], slip: bool = False
     return (scaled - np.array([[0, 0, CROP[1]], [0, 0, CROP[0]], [0, 0, 0]])).ravel().tolist()
 
 
+def _form(scene: Path) -> tuple[Literal["sens", "folders", "files"], Path] | None:
+    """(which form a scan has, its file or folder)."""
+    if (scene / f"{scene.name}.sens").exists():
+        return "sens", scene / f"{scene.name}.sens"
+    for folder in (scene, scene / "export", scene / "frames", scene / "sens"):
+        if (folder / "color").is_dir() and (folder / "depth").is_dir():
+            return "folders", folder
+        if (folder / "_info.txt").is_file():
+            return "files", folder
+    return None
+
+
 def _video(root: Path, scene: Path) -> _Video | None:
-    sens = scene / f"{scene.name}.sens"
-    if sens.exists():
-        return _from_sens(root, sens)
-    folder = scene / "export" if (scene / "export").is_dir() else scene
-    return _from_folder(root, folder) if (folder / "color").is_dir() else None
+    form = _form(scene)
+    if form is None:
+        return None
+    read = {"sens": _from_sens, "folders": _from_folder, "files": _from_files}
+    return read[form[0]](root, form[1])
 
 
 def _from_sens(root: Path, path: Path) -> _Video:
@@ -227,14 +257,58 @@ def _from_folder(root: Path, folder: Path) -> _Video:
     names = [n for n in colour if n in depth]
     if not names:
         raise DataError(f"{folder} has no frame with both color/ and depth/")
+    exported, selected = folder / "intrinsic" / "intrinsic_color.txt", folder / "intrinsics_color.txt"
     return _Video(
-        cameras.read_intrinsics(folder / "intrinsic" / "intrinsic_color.txt"),
+        cameras.read_intrinsics(selected if selected.exists() else exported),
         image_files.image_size(colour[names[0]]),
         names,
         [colour[n].relative_to(root).as_posix() for n in names],
         [depth[n].relative_to(root).as_posix() for n in names],
         [_pose(folder / "pose" / f"{n}.txt") for n in names],
     )
+
+
+def _from_files(root: Path, folder: Path) -> _Video:
+    """What the C++ reader writes: three files a frame, and the header of the .sens file as ``_info.txt``."""
+    info = _read_info(folder / "_info.txt")
+    shift = info["m_depthShift"][0]
+    if shift != 1000:
+        raise DataError(f"{folder}/_info.txt says {shift:g} steps a metre (m_depthShift), expected 1000")
+    names = [p.name.removesuffix(".color.jpg") for p in sorted(folder.glob("frame-*.color.jpg"))]
+    names = [n for n in names if (folder / f"{n}.depth.pgm").exists()]
+    if not names:
+        raise DataError(f"{folder} has no frame with both .color.jpg and .depth.pgm")
+    inside = folder.relative_to(root).as_posix()
+    return _Video(
+        cameras.intrinsics_matrix(info["m_calibrationColorIntrinsic"], f"{folder}/_info.txt"),
+        (int(info["m_colorHeight"][0]), int(info["m_colorWidth"][0])),
+        [str(int(n.removeprefix("frame-"))) for n in names],
+        [f"{inside}/{n}.color.jpg" for n in names],
+        [f"{inside}/{n}.depth.pgm" for n in names],
+        [_pose(folder / f"{n}.pose.txt") for n in names],
+    )
+
+
+def _read_info(path: Path) -> dict[str, list[float]]:
+    """``name = numbers`` lines; those with words are left out."""
+    pairs = [line.partition("=") for line in read_text(path).splitlines() if "=" in line]
+    info: dict[str, list[float]] = {}
+    for name, _, rest in pairs:
+        with contextlib.suppress(DataError):
+            info[name.strip()] = cameras.numbers_in(rest, str(path))
+    wanted = ("m_depthShift", "m_calibrationColorIntrinsic", "m_colorHeight", "m_colorWidth")
+    missing = [name for name in wanted if not info.get(name)]
+    if missing:
+        raise DataError(
+            f"{path} has no {', '.join(missing)}: expected the header that the C++ reader of ScanNet writes"
+        )
+    return info
+
+
+def _apart(names: list[str]) -> bool:
+    """Whether the frames are a selection from a video, too far apart to be neighbours."""
+    numbers = [int(n) for n in names if n.isdigit()]
+    return len(numbers) > 1 and float(np.median(np.diff(sorted(numbers)))) >= APART
 
 
 def _pose(path: Path) -> np.ndarray:
@@ -248,13 +322,15 @@ def _pose(path: Path) -> np.ndarray:
 
 
 def _entries(
-    root: Path, scenes: list[Path], every: int, step: int = 0, poses: bool = False, *, slip: bool = False
+    root: Path, scenes: list[Path], thinning: int, neighbours: int = 0, poses: bool = False, *, slip: bool = False
 ) -> Iterator[Entry]:
     for scene in scenes:
         video = _video(root, scene)
         if video is None:
             continue
         K = _scaled_calibration(video.K, video.size, slip)
+        apart = _apart(video.names)
+        step, every = (0, 1) if apart else (neighbours, thinning)
         for i in range(step, len(video.names) - step, every):
             entry = {"id": f"{scene.name}/{video.names[i]}", "image": video.images[i], "dense": video.depths[i], "K": K}
             entry["truth"] = video.depths[i]

@@ -1,20 +1,22 @@
-"""TUM RGB-D: ``rgb.txt``, ``depth.txt`` and ``groundtruth.txt`` are joined by time; depth is value/5000.
+"""TUM RGB-D: ``rgb.txt``, ``depth.txt`` and ``groundtruth.txt`` are joined by time; depth of Freiburg is value/5000.
+
+Many tools write the same layout with millimetres: a folder that is not of Freiburg has to say its unit, unless its
+poses prove it.
 
 A sequence becomes a Recording: blocks of time for train, val and test, a stride chosen from the motion.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from protodepth.data.arguments import datasets, split_query
 from protodepth.data.files import cameras
 from protodepth.data.files.text import number, read_text
-from protodepth.data.frame import Domain
 from protodepth.data.recording.layout import Layout
-from protodepth.data.recording.open import Recording
-from protodepth.data.recording.settings import make_settings
+from protodepth.data.recording.open import register_layout
+from protodepth.data.recording.settings import Settings, make_settings
 from protodepth.errors import DataError
 
 CALIBRATION = {  # fx, fy, cx, cy by camera
@@ -80,15 +82,21 @@ def _nearest_poses(path: Path, times: np.ndarray) -> np.ndarray | None:
     return poses
 
 
+def _camera_of(folder: Path) -> str | None:
+    """freiburg1, 2 or 3, by the folder's name; None for a sequence that was recorded elsewhere."""
+    name = folder.resolve().name
+    return next((camera for camera in CALIBRATION if camera in name or f"fr{camera[-1]}" in name), None)
+
+
 def _calibration(folder: Path, given: str | None) -> np.ndarray:
     """K: given as text or file, else by the camera in the folder's name."""
     if given:
         return cameras.parse_intrinsics(given)
     if (folder / "intrinsics.txt").exists():
         return cameras.read_intrinsics(folder / "intrinsics.txt")
-    for name, four in CALIBRATION.items():
-        if name in folder.resolve().name or f"fr{name[-1]}" in folder.resolve().name:
-            return cameras.intrinsics_matrix(four)
+    name = _camera_of(folder)
+    if name:
+        return cameras.intrinsics_matrix(CALIBRATION[name])
     raise DataError(
         f"{folder} does not say which camera it is (freiburg1, 2 or 3 in its name): "
         "add intrinsics.txt with fx, fy, cx, cy, or give intrinsics=fx,fy,cx,cy"
@@ -109,13 +117,10 @@ def _tum_layout(folder: Path, intrinsics: str | None = None) -> Layout:
     return Layout(folder, ids, images, maps, True, {}, _calibration(folder, intrinsics), poses)
 
 
-@datasets.register("tum")
-def load_tum(argument: str, *, intrinsics: str | None = None, sampler: str | None = None, **options: Any) -> Domain:
-    """``tum:/path/to/rgbd_dataset_freiburg1_xyz?stride=5``; other options are fields of a recording's Settings."""
-    place, query = split_query(argument)
-    folder = Path(place)
-    intrinsics = intrinsics or query.pop("intrinsics", None)
-    given = {k: v for k, v in {"sampler": sampler, **options}.items() if v is not None}
-    values = {"name": folder.resolve().name, "depth_unit": "tum", **query, **given}
-    settings = make_settings(values, f"tum:{argument}")
-    return Recording.from_layout(_tum_layout(folder, intrinsics), settings).domain()
+@register_layout("tum")
+def open_tum(folder: Path, values: Mapping[str, Any]) -> tuple[Layout, Settings]:
+    """``tum:/path/to/rgbd_dataset_freiburg1_xyz?stride=5``; options are fields of a recording's Settings."""
+    known = {"name": folder.resolve().name, "poses": "groundtruth.txt"}
+    known |= {"depth_unit": "tum"} if _camera_of(folder) else {}
+    settings = make_settings({**known, **values}, f"tum:{folder}")
+    return _tum_layout(folder, values.get("intrinsics")), settings

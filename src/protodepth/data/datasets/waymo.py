@@ -5,6 +5,7 @@ vehicle_pose}/<segment>.parquet``; ``lidar_box`` as well for accumulated ground 
 TOP at the pixels of the dataset's own camera projection.  Images keep their (small) lens distortion; K ignores it.
 """
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -29,6 +30,7 @@ NEIGHBOUR_SWEEPS = 5  # to each side, for accumulated ground truth
 # Waymo's cameras look along +x with y left and z up; ours along +z with x right and y down.
 OPENCV_FROM_WAYMO = np.array([[0.0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, 0], [0, 0, 0, 1]])
 ParquetRow = Mapping[str, Any]
+_reading = threading.Lock()  # the open file of a component is shared by all threads
 
 
 # --- parquet ----------------------------------------------------------------------------------------------------------
@@ -61,7 +63,8 @@ def _index(path: Path, second: str | None) -> tuple[Any, dict[tuple[int, int], t
 
 @lru_cache(maxsize=8)
 def _group(path: Path, second: str | None, group: int) -> Any:
-    return _index(path, second)[0].read_row_group(group)
+    with _reading:
+        return _index(path, second)[0].read_row_group(group)
 
 
 def _read_row(path: Path, time: int, second: str | None = None, number: int = 0) -> ParquetRow:
@@ -303,7 +306,20 @@ def scan_waymo(
         },
         options=options,
         derive=("image", "sparse", "truth"),
+        notes=_first_version(root),
     )
+
+
+def _first_version(root: Path) -> tuple[str, ...]:
+    """Files of version 1, which look alike to whoever downloads them and are another format."""
+    for part in (root, *(root / name for name in SEGMENTS)):
+        old = next(part.glob("*.tfrecord"), None) if part.is_dir() else None
+        if old is not None:
+            return (
+                f"{old} is of Waymo version 1 (tfrecord), which is not read: download version 2 (parquet, "
+                "waymo_open_dataset_v_2_0_1), the same drives",
+            )
+    return ()
 
 
 def _segments(root: Path, part: str) -> list[Segment]:

@@ -68,7 +68,9 @@ def intrinsics_fault(K: Float[np.ndarray, "3 3"], size: tuple[int, int]) -> str 
 
 
 def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
-    """K from .txt (3x3, or fx, fy, cx, cy), .json, .npy, or a ROS camera_info / camera_calibration .yaml."""
+    """K from .txt (3x3, fx, fy, cx, cy, or COLMAP's cameras.txt), .npy, .json (also RealSense, Open3D, nerfstudio), or
+    .yaml (ROS camera_info, OpenCV, Kalibr, ORB-SLAM).
+    """
     path = Path(path)
     suffix = path.suffix.lower()
     try:
@@ -83,7 +85,8 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
         return _from_json(text, path)
     if suffix in (".yaml", ".yml"):
         return _from_yaml(text, path)
-    return intrinsics_matrix(numbers_in(text, str(path)), str(path))
+    colmap = _from_colmap(text, path)
+    return intrinsics_matrix(numbers_in(text, str(path)), str(path)) if colmap is None else colmap
 
 
 def numbers_in(text: str, where: str) -> list[float]:
@@ -115,38 +118,89 @@ def parse_intrinsics(text: str) -> Float[np.ndarray, "3 3"]:
     return read_intrinsics(Path(text))
 
 
+FOUR = (
+    ("fx", "fy", "cx", "cy"),
+    ("fl_x", "fl_y", "cx", "cy"),
+    ("fx", "fy", "ppx", "ppy"),
+)  # ours, nerfstudio, RealSense
+MATRICES = ("K", "k", "intrinsics", "intrinsic_matrix", "camera_matrix")
+
+
 def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
     value: Any = parse_json(text, path)
+    columns = isinstance(value, dict) and "intrinsic_matrix" in value  # Open3D writes column by column
     if isinstance(value, dict):
-        if all(k in value for k in ("fx", "fy", "cx", "cy")):
-            value = [value[k] for k in ("fx", "fy", "cx", "cy")]
-        else:
-            keys = [k for k in ("K", "k", "intrinsics", "intrinsic_matrix", "camera_matrix") if k in value]
-            if not keys:
-                raise DataError(f"{path} has the keys {sorted(value)}, expected fx, fy, cx, cy or K (nine numbers)")
+        names = next((four for four in FOUR if all(k in value for k in four)), None)
+        keys = [k for k in MATRICES if k in value]
+        if names:
+            value = [value[k] for k in names]
+        elif keys:
             value = value[keys[0]]
             value = value.get("data", value) if isinstance(value, dict) else value
+        else:
+            known = "fx, fy, cx, cy (or fl_x, fl_y; ppx, ppy) or K (nine numbers)"
+            raise DataError(f"{path} has the keys {sorted(value)}, expected {known}")
     try:
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "iuf":
             raise ValueError(numbers.dtype)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"{path}: the intrinsics are not numbers") from None
+    if columns and numbers.shape == (9,) and not numbers[2] and not numbers[5]:
+        numbers = numbers.reshape(3, 3).T
     return intrinsics_matrix(numbers, str(path))
 
 
 def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
-    """ROS writes K in three ways; each is a key followed by nine numbers, so no YAML library is needed."""
-    patterns = (r"^\s*camera_matrix\s*:.*?\bdata\s*:(.*)", r"^\s*[Kk]\s*:(.*)")
-    for pattern in patterns:
-        matrix = re.search(pattern, text, re.MULTILINE | re.DOTALL)
-        if matrix:
-            numbers = [m.group() for _, m in zip(range(9), _NUMBER.finditer(matrix.group(1)), strict=False)]
+    """ROS, OpenCV, Kalibr and ORB-SLAM: each is a key followed by numbers, so no YAML library is needed."""
+    matrix = r"^\s*(?:camera_matrix|cameraMatrix|camera_intrinsics|M1|K)\s*:[^\[]*?\bdata\s*:\s*\[?(.*)"
+    patterns = ((matrix, 9), (r"^\s*[Kk]\s*:(.*)", 9), (r"^\s*intrinsics\s*:(.*)", 4))
+    for pattern, count in patterns:
+        place = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+        if place:
+            numbers = [m.group() for _, m in zip(range(count), _NUMBER.finditer(place.group(1)), strict=False)]
             return intrinsics_matrix(numbers_in(" ".join(numbers), str(path)), str(path))
-    four = [re.search(rf"^\s*{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in ("fx", "fy", "cx", "cy")]
-    if all(four):
-        return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
-    raise DataError(f"{path} has neither K (camera_info), camera_matrix nor fx, fy, cx, cy")
+    for head in ("", "Camera\\.", "Camera1\\."):
+        four = [re.search(rf"^\s*{head}{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in FOUR[0]]
+        if all(four):
+            return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
+    raise DataError(
+        f"{path} has neither K (camera_info), camera_matrix (OpenCV), intrinsics (Kalibr), Camera.fx (ORB-SLAM) "
+        "nor fx, fy, cx, cy"
+    )
+
+
+# places of fx, fy, cx, cy among the numbers of COLMAP's models whose pictures are near to a pinhole's
+COLMAP_MODELS = {
+    **dict.fromkeys(("SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL"), (0, 0, 1, 2)),
+    **dict.fromkeys(("PINHOLE", "OPENCV", "FULL_OPENCV"), (0, 1, 2, 3)),
+}
+
+
+def colmap_matrix(model: str, numbers: Sequence[float], where: str) -> Float[np.ndarray, "3 3"]:
+    """K of a COLMAP camera.  Its first pixel has its centre at (0.5, 0.5), ours at (0, 0).
+
+    >>> colmap_matrix("SIMPLE_PINHOLE", [500, 320, 240], "a camera")[0].tolist()
+    [500.0, 0.0, 319.5]
+    """
+    if model not in COLMAP_MODELS:
+        raise DataError(f"{where} has the model {model}, expected one of {', '.join(COLMAP_MODELS)}: undistort first")
+    fx, fy, cx, cy = (float(numbers[i]) for i in COLMAP_MODELS[model])
+    return intrinsics_matrix([fx, fy, cx - 0.5, cy - 0.5], where)
+
+
+def _from_colmap(text: str, path: Path) -> Float[np.ndarray, "3 3"] | None:
+    """The one camera of a COLMAP cameras.txt; None for any other text."""
+    rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    cameras = [words for words in rows if len(words) > 4 and re.fullmatch("[A-Z_]+", words[1])]
+    if not cameras or len(cameras) != len(rows):
+        return None
+    if len(cameras) > 1:
+        raise DataError(
+            f"{path} has {len(cameras)} cameras, expected one for all pictures (or open it as colmap:FOLDER)"
+        )
+    words = cameras[0]
+    return colmap_matrix(words[1], numbers_in(" ".join(words[4:]), str(path)), str(path))
 
 
 def quaternion_matrix(q: Sequence[float] | np.ndarray) -> Float[np.ndarray, "3 3"]:
@@ -192,7 +246,8 @@ def pose_is_valid(pose: Float[np.ndarray, "4 4"]) -> bool:
 
 
 def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
-    """Camera-to-world poses, one line a frame in the order of ``ids``: 16 numbers, 12 (KITTI), or an id and either.
+    """Camera-to-world poses, one line a frame in the order of ``ids``: 16 numbers, 12 (KITTI), or an id and either; or
+    lines of TUM (time tx ty tz qx qy qz qw), by the time in the images' names if they are times, else in order.
 
     A line of NaN or infinity is a lost pose and becomes NaN.
     """
@@ -201,6 +256,8 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
     lines = [(n, words) for n, words in lines if not words[0].startswith("#")]
+    if lines and len(lines[0][1]) == 8:
+        return _timed_poses(lines, path, ids)
     named = bool(lines) and len(lines[0][1]) in (13, 17)
     if not named and len(lines) != len(ids):
         raise DataError(
@@ -210,6 +267,56 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
     table = {words[0] if named else ids[i]: _pose_line(words[named:], path, n) for i, (n, words) in enumerate(lines)}
     lost = np.full((4, 4), np.nan)
     return np.stack([table.get(i, lost) for i in ids]) if ids else np.empty((0, 4, 4))
+
+
+NEAR = 0.02  # seconds between a picture and its pose, at most
+
+
+def _timed_poses(lines: Sequence[tuple[int, list[str]]], path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
+    """TUM's lines: to each image the pose nearest in time."""
+    rows = np.array([_eight(words, path, n) for n, words in lines])
+    poses = np.stack([_moved(row[1:]) for row in rows])
+    times = _image_times(ids)
+    if times is None or times.max() < rows[:, 0].min() - NEAR or times.min() > rows[:, 0].max() + NEAR:
+        if len(rows) != len(ids):
+            raise DataError(
+                f"{path} has {len(rows)} poses with times for {len(ids)} images: expected names of images that are "
+                "their times in seconds (or nanoseconds), or as many poses as images"
+            )
+        return poses
+    near = np.abs(rows[:, 0][None] - times[:, None]).argmin(1)
+    apart = np.abs(rows[near, 0] - times)
+    return np.where((apart < NEAR)[:, None, None], poses[near], np.nan)
+
+
+def _image_times(ids: Sequence[str]) -> Float[np.ndarray, "n"] | None:
+    """Seconds that the names of images are, or None if they are none.
+
+    >>> _image_times(["1305031102175304000", "1305031102211214000"]).round(2).tolist()
+    [1305031102.18, 1305031102.21]
+    """
+    try:
+        times = np.array([number(i) for i in ids])
+    except ValueError:
+        return None
+    return times / (1e9 if len(times) and times.max() > 1e14 else 1)
+
+
+def _eight(words: Sequence[str], path: Path, row: int) -> list[float]:
+    try:
+        values = [number(w) for w in words]
+    except ValueError:
+        raise DataError(f"{path}, line {row}: not all words are numbers") from None
+    if len(values) != 8:
+        raise DataError(f"{path}, line {row} has {len(values)} numbers, expected 8 (time tx ty tz qx qy qz qw)")
+    return values
+
+
+def _moved(seven: np.ndarray) -> Float[np.ndarray, "4 4"]:
+    """A pose from tx ty tz qx qy qz qw; NaN where it is lost."""
+    if not np.isfinite(seven).all() or not np.linalg.norm(seven[3:]) > 1e-6:
+        return np.full((4, 4), np.nan)
+    return rigid(quaternion_matrix(seven[3:]), seven[:3])
 
 
 def _pose_line(words: Sequence[str], path: Path, row: int) -> Float[np.ndarray, "4 4"]:

@@ -31,6 +31,7 @@ from protodepth.types import Float
 
 logger = logging.getLogger("protodepth")
 
+LARGEST = 65535
 UNITS: dict[str, float] = {"kitti": 256.0, "mm": 1000.0, "cm": 100.0, "tum": 5000.0, "metres": 1.0}  # steps a metre
 SPELLED = {"m": "metres", "metre": "metres", "meter": "metres", "meters": "metres", "millimetres": "mm"}
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp")
@@ -159,6 +160,16 @@ def _read_exr(path: Path) -> Float[np.ndarray, "h w"]:
     return channels["R"] if "R" in channels else next(iter(channels.values()))
 
 
+def without_largest(raw: np.ndarray) -> np.ndarray:
+    """Stored whole numbers with 65535 as 0: the largest of 16 bits is what a sensor writes that saw nothing, or
+    something too far; it is never a measurement.
+
+    >>> without_largest(np.array([[1500, 65535]], np.uint16)).tolist()
+    [[1500, 0]]
+    """
+    return raw if raw.dtype.kind == "f" else np.where(raw == LARGEST, raw.dtype.type(0), raw)
+
+
 def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray, "h w"]:
     """Stored numbers -> float32 metres; NaN and infinity become 0 (no point), a negative value is an error.
 
@@ -177,13 +188,17 @@ def metres(raw: np.ndarray, unit: str, name: str = "depth") -> Float[np.ndarray,
     return depth
 
 
-def read_depth(path: Path, unit: str | None = None, *, raw: np.ndarray | None = None) -> Float[np.ndarray, "h w"]:
+def read_depth(
+    path: Path, unit: str | None = None, *, raw: np.ndarray | None = None, keep_largest: bool = False
+) -> Float[np.ndarray, "h w"]:
     """A depth file in metres.  ``unit`` is of the stored whole numbers; fractions in .npy and .exr files are metres.
 
-    ``raw``: the stored numbers, if they were read already.
+    ``raw``: the stored numbers, if they were read already.  ``keep_largest``: 65535 is a depth, as in the published
+    lists, where the sky ends there.
     """
     path = Path(path)
     raw = raw_depth(path) if raw is None else raw
+    raw = raw if keep_largest else without_largest(raw)
     if path.suffix in ARRAY_SUFFIXES and raw.dtype.kind == "f":
         unit = "metres"
     if unit is None:
@@ -223,6 +238,8 @@ class DepthSummary:
     density: float  # share of pixels with a value
     floating: bool  # fractions are stored: metres
     where: str
+    step: int = 1  # the greatest number that divides all stored values
+    largest: float = 0.0  # share of the values above 0 that are 65535, the largest of 16 bits; they are left out
 
 
 def summarise(paths: Sequence[Path]) -> DepthSummary:
@@ -233,13 +250,24 @@ def summarise(paths: Sequence[Path]) -> DepthSummary:
 def summarise_maps(maps: Sequence[np.ndarray], where: str) -> DepthSummary:
     """What depth maps that were read already hold, before their unit is known: percentiles of the stored numbers."""
     values = np.concatenate([m[np.isfinite(m) & (m > 0)].astype(np.float64) for m in maps]) if maps else np.empty(0)
+    floating = all(m.dtype.kind == "f" for m in maps)
+    most = values.size
+    values = values if floating else values[values != LARGEST]
     if values.size == 0:
         raise DataError(f"none of the {len(maps)} depth maps looked at has a value above 0 ({where})")
     low, middle, high = np.percentile(values, [1, 50, 99])
     density = values.size / sum(m.size for m in maps)
-    floating = all(m.dtype.kind == "f" for m in maps)
+    step = 1 if floating else int(np.gcd.reduce(values.astype(np.int64)))
     return DepthSummary(
-        low=low, middle=middle, high=high, top=values.max(), density=density, floating=floating, where=where
+        low=low,
+        middle=middle,
+        high=high,
+        top=values.max(),
+        density=density,
+        floating=floating,
+        where=where,
+        step=step,
+        largest=1 - values.size / most,
     )
 
 
@@ -251,8 +279,9 @@ def guess_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) 
     """(unit, reason) where the values leave no doubt, a DataError that asks where they do.
 
     Three kinds of evidence, in this order: stored fractions are metres; with a model's ``depth_range``, the only unit
-    that puts both the 1st and the 99th percentile inside; else what sensors can do: a dense map that /256 would
-    place beyond 11 m is millimetres (depth cameras end before), a sparse one that /256 places at 40-130 m is KITTI's.
+    that puts both the 1st and the 99th percentile inside; else what sensors can do: a dense map of multiples of five
+    that reaches beyond 12 m as millimetres is TUM's (millimetres times five), one that /256 would place beyond 11 m is
+    millimetres (depth cameras end before), a sparse one that /256 places at 40-130 m is KITTI's.
     """
     if s.floating:
         return "metres", f"stored as floating point, median {s.middle:.2f}"
@@ -261,7 +290,9 @@ def guess_unit(s: DepthSummary, depth_range: tuple[float, float] | None = None) 
         fits = [u for u in ("kitti", "mm") if near <= s.low / UNITS[u] and s.high / UNITS[u] <= far]
         if len(fits) == 1:
             return fits[0], f"only {fits[0]} lies in the model's range {near:g}-{far:g} m"
-    if s.density > 0.3 and 11 * 256 <= s.high <= 12_000:
+    if s.density > 0.3 and s.step == 5 and s.high > 12_000:
+        return "tum", f"every value is a multiple of 5, as millimetres x 5 are: up to {s.high / 5000:.1f} m"
+    if s.density > 0.3 and s.step != 5 and 11 * 256 <= s.high <= 12_000:
         return "mm", f"dense map up to {s.high / 1000:.1f} m as mm; as value/256 it would reach {s.high / 256:.0f} m"
     if s.density < 0.15 and 40 * 256 <= s.high <= 130 * 256:
         return "kitti", f"sparse map up to {s.high / 256:.0f} m as value/256"
@@ -273,7 +304,8 @@ def _ambiguous_unit(s: DepthSummary, depth_range: tuple[float, float] | None = N
     span = f"; the model's range is {depth_range[0]:g}-{depth_range[1]:g} m" if depth_range else ""
     return (
         f"depth values go up to {s.top:.0f} ({s.where}): as KITTI PNG (value/256) that is {s.top / 256:.1f} m, "
-        f"as millimetres {s.top / 1000:.1f} m{span}.\n  Say which it is: --depth-unit mm | kitti | metres, or "
+        f"as millimetres {s.top / 1000:.1f} m, as TUM (value/5000) {s.top / 5000:.1f} m{span}.\n"
+        "  Say which it is: --depth-unit mm | kitti | tum | metres, or "
         'depth_unit = "mm" in recording.toml.  (protodepth data check FOLDER shows all frames.)'
     )
 

@@ -1,9 +1,9 @@
 """Checks of a recording: every file read completely, then what only several frames together show."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,24 @@ import numpy as np
 from protodepth.data.faults import CheckReport, Fault, in_threads, kind_of
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import evenly
-from protodepth.data.recording import motion
-from protodepth.data.recording.layout import Layout, find_layout, find_unit, motion_pairs, odd_sizes
+from protodepth.data.recording import alignment, motion
+from protodepth.data.recording.layout import (
+    GUESSED,
+    Layout,
+    find_layout,
+    find_unit,
+    motion_pairs,
+    motion_places,
+    odd_sizes,
+    stored_depth,
+)
+from protodepth.data.recording.open import decide_motion
 from protodepth.data.recording.settings import Settings, read_settings
 from protodepth.errors import DataError
 from protodepth.progress import Progress
 from protodepth.storage.files import write_bytes
+
+MOMENTS = 8  # frames by which depth may be early or late
 
 
 def check_recording(folder: Path, progress: Progress | None, options: dict[str, Any]) -> CheckReport:
@@ -32,9 +44,17 @@ def check_recording(folder: Path, progress: Progress | None, options: dict[str, 
         layout = find_layout(folder, settings)
     except DataError as error:  # the rest can be checked without the poses
         unposed = [Fault("pose", str(folder), str(error))]
+    return check_layout(layout, settings, progress, unposed)
+
+
+def check_layout(
+    layout: Layout, settings: Settings, progress: Progress | None = None, known: Sequence[Fault] = ()
+) -> CheckReport:
+    """Read every file, then compare frames.  ``known``: faults that were met on the way here."""
+    folder = layout.root
     layout = replace(layout, faults=dict.fromkeys(settings.exclude, "excluded in recording.toml"))
     ids = [i for i in layout.ids if i not in layout.faults]
-    faults = [*unposed, *_unpaired(layout)]
+    faults = [*known, *_unpaired(layout)]
     for of_frame in in_threads(partial(_check_files, layout), ids, folder.name, progress):
         faults += of_frame
     bad = {f.where for f in faults if f.kind != "nan"}
@@ -100,28 +120,93 @@ def _check_map(frame: str, path: Path, size: tuple[int, int]) -> list[Fault]:
 
 
 def _check_whole(layout: Layout, settings: Settings, good: list[str]) -> tuple[list[Fault], list[str]]:
-    """What only several frames together show: the unit, the poses, the motion."""
+    """What only several frames together show: the unit, the poses, the motion, whether depth and pictures belong
+    together."""
     summary = images.summarise([layout.depths[good[i]] for i in evenly(len(good), 8)])
+    stride = max(1, min(5, len(layout.ids) // 4))
     faults, notes, unit = _check_unit(layout, settings, summary)
-    pairs = motion_pairs(layout, max(1, min(5, len(layout.ids) // 4)))
-    if pairs:
-        errors = motion.pose_readings(pairs, images.unit_scale(unit))
-        faults += _check_poses(layout.root / (settings.poses or "poses.txt"), settings, errors)
-        if not any(f.kind == "pose" for f in faults):
-            notes += _focal_note(layout, good[0], motion.better_focal(pairs, images.unit_scale(unit)))
-        notes.append("warp error by poses (grey levels): " + ", ".join(f"{k} {255 * v:.1f}" for k, v in errors.items()))
-    small = motion.thumbnails([None if i in layout.faults else layout.images[i] for i in layout.ids])
-    still = motion.still_by_image(small, 1)[1:-1]
-    inside = zip(layout.ids[1:-1], still, strict=True)
-    faults += [
-        Fault("static", i, f"{layout.images[i]} shows the same picture as its neighbours")
-        for i, s in inside
-        if s and i not in layout.faults
-    ]
+    declared = settings.depth_unit
+    if faults and declared and _check_lag(layout, settings, stride, images.unit_scale(declared)):
+        faults, unit = [], declared  # poses that lag prove no unit
     scale = images.unit_scale(unit)
+    misplaced = _check_alignment(layout, settings, good, scale)
+    faults += misplaced
+    pairs = motion_pairs(layout, stride)
+    if pairs:
+        errors = motion.pose_readings(pairs, scale)
+        posed = _check_poses(layout.root / (settings.poses or "poses.txt"), settings, errors)
+        if all(f.fix is None for f in posed):  # no other convention explains them: another moment may
+            posed = _check_lag(layout, settings, stride, scale) or posed
+        faults += posed
+        if not misplaced and not any(f.kind == "pose" for f in faults):
+            notes += _focal_note(layout, good[0], motion.better_focal(pairs, scale))
+        notes.append("warp error by poses (grey levels): " + ", ".join(f"{k} {255 * v:.1f}" for k, v in errors.items()))
+    faults += _check_still(layout, settings, summary.middle / scale)
     span = f"{summary.low / scale:.2f}-{summary.high / scale:.2f} m (1st to 99th percentile)"
     notes.append(f"depth as {unit}: {span}, {summary.density:.1%} of the pixels")
+    if summary.largest:
+        notes.append(f"{summary.largest:.1%} of the stored values are 65535, the largest of 16 bits: no measurement")
     return faults, notes
+
+
+def _check_still(layout: Layout, settings: Settings, depth: float) -> list[Fault]:
+    """Frames that show what their neighbours show: those that training would take, and those beside them exactly."""
+    stride = decide_motion(layout, replace(settings, skip_static=False), depth)[0]
+    small = motion.thumbnails([None if i in layout.faults else layout.images[i] for i in layout.ids])
+    still = motion.still_by_image(small, stride)
+    still[:stride] = still[len(still) - stride :] = False  # their neighbours are not there
+    still |= motion.repeated(small)
+    named = zip(layout.ids, still, strict=True)
+    return [
+        Fault("static", i, f"{layout.images[i]} shows the same picture as its neighbours ({stride} frames away)")
+        for i, s in named
+        if s and i not in layout.faults
+    ]
+
+
+def _check_alignment(layout: Layout, settings: Settings, good: list[str], scale: float) -> list[Fault]:
+    """Is the depth of this picture, of this moment, the right way round, and along the view?"""
+    numbers = {name: n for n, name in enumerate(layout.ids)}
+    shifts = min(MOMENTS, (len(good) - 1) // 4)
+    inner = good[shifts : len(good) - shifts] or good
+    chosen = [inner[i] for i in evenly(len(inner), 8)]
+    greys = {numbers[i]: motion.grey(images.read_image(layout.images[i]), 1.0) for i in chosen}
+
+    @lru_cache(maxsize=256)
+    def depth_of(number: int) -> np.ndarray | None:
+        known = 0 <= number < len(layout.ids) and layout.ids[number] in good_names
+        return stored_depth(layout, layout.ids[number]) / scale if known else None
+
+    good_names = set(good)
+    maps = {n: depth for n in greys if (depth := depth_of(n)) is not None}
+    where = str(layout.root / (settings.depth if layout.dense else settings.sparse))
+    flip = alignment.better_flip([(greys[n], depth) for n, depth in maps.items()])
+    if flip:
+        text = f"the depth maps fit their pictures better {flip[0]} ({flip[1]:.2f} against {flip[2]:.2f} of 1)"
+        return [Fault("alignment", where, text)]
+    moment = alignment.better_moment(greys, depth_of, shifts)
+    if moment:
+        side = "late" if moment[0] > 0 else "early"
+        text = f"depth comes {abs(moment[0])} frames {side}: the maps of other frames fit the pictures better"
+        return [Fault("alignment", where, f"{text} ({moment[1]:.2f} against {moment[2]:.2f} of 1)")]
+    votes = [v for n, depth in maps.items() for v in alignment.ray_votes(depth, layout.calibration(layout.ids[n]))]
+    if alignment.is_along_the_ray(votes):
+        text = "depth is the distance along the ray: planes are planes only if it is divided by sqrt(1 + x^2 + y^2)"
+        return [Fault("ray depth", where, text)]
+    return []
+
+
+def _check_lag(layout: Layout, settings: Settings, stride: int, scale: float) -> list[Fault]:
+    """Do the poses of other frames fit better?"""
+    places, pairs = motion_places(layout, stride, 12), motion_pairs(layout, stride, 12)
+    if layout.poses is None:
+        return []
+    late = motion.pose_lag(pairs, places, layout.poses, scale)
+    if late is None:
+        return []
+    side = "late" if late[0] > 0 else "early"
+    text = f"the poses come {abs(late[0])} frames {side}: shifted, {late[1]:.0%} of the warp error is gone"
+    return [Fault("pose", str(layout.root / (settings.poses or "poses.txt")), text)]
 
 
 def _focal_note(layout: Layout, frame: str, better: tuple[float, float] | None) -> list[str]:
@@ -146,7 +231,7 @@ def _check_unit(layout: Layout, settings: Settings, summary: images.DepthSummary
         return ([] if declared else [Fault("unit", where, str(error))]), [], declared or "mm"
     if declared is None:
         return [], [f"depth unit not declared, read as {guess}: {why}"], guess
-    if declared != guess and {declared, guess} <= {"kitti", "mm"}:
+    if declared != guess and {declared, guess} <= set(GUESSED):
         return (
             [
                 Fault(

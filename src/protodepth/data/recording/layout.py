@@ -17,8 +17,10 @@ from protodepth.data.frame import evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.settings import Settings
 from protodepth.errors import DataError
+from protodepth.types import Float
 
 logger = logging.getLogger("protodepth")
+GUESSED = ("kitti", "mm", "tum")  # units that are tried where none is declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +164,33 @@ def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
     return replace(layout, faults={**faults, **dict.fromkeys(exclude, "excluded in recording.toml")})
 
 
-def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pair]:
-    """From a recording's files: a few pairs of frames with both poses (image, neighbour, stored depth, poses, K)."""
+def motion_places(layout: Layout, stride: int, count: int = 6) -> list[tuple[int, int]]:
+    """Numbers of a few pairs of good frames with both poses, so many frames apart."""
     poses = layout.poses
     if poses is None:
         return []
     good = list(range(len(layout.ids) - stride))
     good = [i for i in good if not {layout.ids[i], layout.ids[i + stride]} & layout.faults.keys()]
     good = [i for i in good if np.isfinite(poses[i]).all() and np.isfinite(poses[i + stride]).all()]
-    chosen = [good[j] for j in evenly(len(good), count)]
+    return [(good[j], good[j] + stride) for j in evenly(len(good), count)]
+
+
+def motion_pairs(layout: Layout, stride: int, count: int = 6) -> list[motion.Pair]:
+    """A few pairs of frames with both poses: image, neighbour, stored depth numbers, two poses, K."""
     pairs: list[motion.Pair] = []
-    for i in chosen:
-        here, there = layout.ids[i], layout.ids[i + stride]
-        raw = np.nan_to_num(image_files.raw_depth(layout.depths[here]).astype(np.float64))
+    for i, j in motion_places(layout, stride, count):
+        here, there = layout.ids[i], layout.ids[j]
+        raw = stored_depth(layout, here)
         pictures = image_files.read_image(layout.images[here]), image_files.read_image(layout.images[there])
-        pairs.append((*pictures, raw, poses[i], poses[i + stride], layout.calibration(here)))
+        assert layout.poses is not None  # motion_places is empty without
+        pairs.append((*pictures, raw, layout.poses[i], layout.poses[j], layout.calibration(here)))
     return pairs
+
+
+def stored_depth(layout: Layout, frame: str) -> Float[np.ndarray, "h w"]:
+    """The stored numbers of a frame's depth, 0 where there is no measurement."""
+    stored = image_files.without_largest(image_files.raw_depth(layout.depths[frame]))
+    return np.nan_to_num(stored.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def find_unit(
@@ -186,7 +199,7 @@ def find_unit(
     """(unit of a recording's depth files, how it is known) if none was declared: by warping, else by the values."""
     if layout.poses is not None and not summary.floating:
         stride = max(1, min(5, len(layout.ids) // 4))
-        best = motion.best_unit(motion_pairs(layout, stride), {u: image_files.UNITS[u] for u in ("kitti", "mm")})
+        best = motion.best_unit(motion_pairs(layout, stride), {u: image_files.UNITS[u] for u in GUESSED})
         if best:
             errors = ", ".join(f"{255 * error:.1f} as {unit}" for unit, error in best[1].items())
             return best[0], f"the poses warp the images best with it (grey levels of error: {errors})"

@@ -79,6 +79,26 @@ def still_by_image(thumbnails: np.ndarray, stride: int) -> np.ndarray:
     return _from_pairs(difference > STILL_GREY, len(thumbnails), stride)
 
 
+def repeated(thumbnails: np.ndarray) -> np.ndarray:
+    """Which frames show exactly what both of their neighbours show: no camera does, a recorder that hangs does."""
+    same = (np.abs(np.diff(thumbnails, axis=0)) == 0).all((1, 2)) if len(thumbnails) > 1 else np.zeros(0, bool)
+    inner = same[:-1] & same[1:]
+    return np.concatenate([[False], inner, [False]]) if len(thumbnails) > 2 else np.zeros(len(thumbnails), bool)
+
+
+def stride_by_image(thumbnails: np.ndarray) -> int:
+    """The smallest stride at which half of the pairs differ by more than twice what counts as still (at most 30, n/4).
+
+    Without poses it is all that can be seen of the motion; a video of 60 Hz has a larger stride than one of 10.
+    """
+    limit = max(1, min(MAX_STRIDE, len(thumbnails) // 4))
+    for stride in range(1, limit + 1):
+        difference = np.abs(thumbnails[stride:] - thumbnails[:-stride]).mean((1, 2))
+        if np.isfinite(difference).any() and np.nanmedian(difference) > 2 * STILL_GREY:
+            return stride
+    return 1
+
+
 def _from_pairs(moves: np.ndarray, count: int, stride: int) -> np.ndarray:
     still = np.ones(count, bool)
     inner = slice(stride, count - stride)
@@ -120,6 +140,12 @@ def warp_error(
 
     NaN when fewer than 50 of them land inside the neighbour.
     """
+    return _grey_error(grey(image), grey(neighbour), depth, pose, K)
+
+
+def _grey_error(
+    image: np.ndarray, neighbour: np.ndarray, depth: Float[np.ndarray, "h w"], pose: np.ndarray, K: np.ndarray
+) -> float:
     y, x = np.nonzero(depth)
     keep = np.random.default_rng(0).permutation(len(y))[:4000]
     y, x = y[keep], x[keep]
@@ -131,8 +157,8 @@ def warp_error(
     inside = (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
     if inside.sum() < 50:
         return float("nan")
-    there = ndimage.map_coordinates(grey(neighbour), [v[inside], u[inside]], order=1)
-    here = grey(image)[y[front][inside], x[front][inside]]
+    there = ndimage.map_coordinates(neighbour, [v[inside], u[inside]], order=1)
+    here = image[y[front][inside], x[front][inside]]
     return float(np.abs(there - here).mean())
 
 
@@ -169,27 +195,90 @@ def pose_readings(pairs: Sequence[Pair], scale: float) -> dict[str, float]:
 
 
 FOCAL_FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.18, 1.25)
+LEAST_FOCAL = 0.08  # a focal length nearer than this to the given one is within what poses and lenses leave open
 
 
 def better_focal(pairs: Sequence[Pair], scale: float) -> tuple[float, float] | None:
     """(factor, share of the warp error that is gone) if another focal length fits depth and poses clearly better,
     else None.
 
-    The usual cause: K is of the depth camera, the pictures are of the colour camera.
+    The usual cause: K is of the depth camera, the pictures are of the colour camera.  It must hold for three of four
+    pairs, and in the middle of the view as well: a lens that is not undistorted has its own focal length there.
     """
+    seen = [BlurredPair(pair, scale) for pair in pairs]
+    errors = {factor: [view.error(focal=factor) for view in seen] for factor in FOCAL_FACTORS}
+    best = min(errors, key=lambda factor: _median(errors[factor]))
+    gone = _gone(errors[best], errors[1.0])
+    if abs(best - 1) < LEAST_FOCAL or gone < 0.07 or _share_better(errors[best], errors[1.0]) < 0.75:
+        return None
+    middle = [[view.error(focal=factor, middle=True) for view in seen] for factor in (best, 1.0)]
+    return (best, gone) if _gone(*middle) > 0.03 else None
 
-    def error(factor: float) -> float:
-        warped = []
-        for image, neighbour, raw, here, there, K in pairs:
-            other = K.copy()
-            other[0, 0], other[1, 1] = factor * K[0, 0], factor * K[1, 1]
-            warped.append(warp_error(image, neighbour, raw / scale, relative_pose(here, there), other))
-        return _median(warped)
 
-    errors = {factor: error(factor) for factor in FOCAL_FACTORS}
-    best = min(errors, key=lambda factor: errors[factor])
-    gone = 1 - errors[best] / errors[1.0] if errors[1.0] > 0 else 0.0
-    return (best, gone) if best != 1.0 and gone > 0.07 else None
+class BlurredPair:
+    """A pair whose pictures are made grey once and warped many times."""
+
+    def __init__(self, pair: Pair, scale: float) -> None:
+        image, neighbour, raw, self.here, self.there, self.K = pair
+        self.image, self.neighbour = grey(image), grey(neighbour)
+        self.depth = raw / scale
+
+    def error(self, pose: np.ndarray | None = None, focal: float = 1.0, *, middle: bool = False) -> float:
+        """As ``warp_error``, by the pair's own pose or another, with a focal length so many times the given one."""
+        K, depth = self.K.copy(), self.depth
+        K[0, 0], K[1, 1] = focal * K[0, 0], focal * K[1, 1]
+        if middle:
+            rows, columns = np.indices(depth.shape)
+            radius = 0.25 * np.hypot(*depth.shape)
+            depth = np.where(np.hypot(columns - K[0, 2], rows - K[1, 2]) < radius, depth, 0)
+        return _grey_error(self.image, self.neighbour, depth, self.own if pose is None else pose, K)
+
+    @property
+    def own(self) -> Float[np.ndarray, "4 4"]:
+        return relative_pose(self.here, self.there)
+
+
+def _gone(errors: Sequence[float], before: Sequence[float]) -> float:
+    """Share of the median error that is gone."""
+    known = _median(before)
+    return 1 - _median(errors) / known if 0 < known < np.inf else 0.0
+
+
+def _share_better(errors: Sequence[float], before: Sequence[float]) -> float:
+    both = [(e, b) for e, b in zip(errors, before, strict=True) if np.isfinite(e) and np.isfinite(b)]
+    return float(np.mean([e < b for e, b in both])) if both else 0.0
+
+
+MAX_LAG = 6  # frames by which poses may be early or late
+LAG_GAIN = 0.2  # share of the warp error that must be gone; a wrong focal length is made up for by less
+
+
+def pose_lag(
+    pairs: Sequence[Pair], places: Sequence[tuple[int, int]], poses: Float[np.ndarray, "n 4 4"], scale: float
+) -> tuple[int, float] | None:
+    """(frames by which the poses come late, share of the warp error that is gone without), or None.
+
+    ``places``: the numbers of each pair's frames.  A camera that moves evenly has the same motion at any lag: then none
+    is better, and none does harm.
+    """
+    seen = [BlurredPair(pair, scale) for pair in pairs]
+    now = [view.error() for view in seen]
+    errors = {}
+    for lag in (s for n in range(1, MAX_LAG + 1) for s in (n, -n)):
+        moved = [_pose_at(poses, a + lag, b + lag) for a, b in places]
+        errors[lag] = [np.nan if g is None else view.error(g) for view, g in zip(seen, moved, strict=True)]
+    known = {lag: e for lag, e in errors.items() if np.isfinite(e).mean() > 0.7}
+    best = min(known, key=lambda lag: _median(known[lag]), default=0)
+    if not best:
+        return None
+    gone = _gone(known[best], now)
+    return (best, gone) if gone > LAG_GAIN and _share_better(known[best], now) >= 0.75 else None
+
+
+def _pose_at(poses: np.ndarray, a: int, b: int) -> Float[np.ndarray, "4 4"] | None:
+    if not (min(a, b) >= 0 and max(a, b) < len(poses)) or not np.isfinite(poses[[a, b]]).all():
+        return None
+    return relative_pose(poses[a], poses[b])
 
 
 Move = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # image, neighbour, depth, g_{tau t}, K

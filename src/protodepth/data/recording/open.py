@@ -10,8 +10,9 @@ my_recording/
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from protodepth.data.recording import motion
 from protodepth.data.recording.layout import Layout, find_faults, find_layout, find_unit
 from protodepth.data.recording.settings import Settings, read_settings
 from protodepth.errors import DataError
+from protodepth.registry import Registry
 
 logger = logging.getLogger("protodepth")
 
@@ -70,7 +72,7 @@ class Recording:
         layout, notes = _sparse_or_dense(layout, settings, summary.density)
         settings, more = _settle(layout, settings, summary, depth_range)
         scale = 1.0 if summary.floating else image_files.unit_scale(settings.depth_unit or "metres")
-        stride, still, how = _motion(layout, settings, summary.middle / scale)
+        stride, still, how = decide_motion(layout, settings, summary.middle / scale)
         reader = FrameReader(
             root=layout.root,
             unit=settings.depth_unit or "metres",
@@ -79,6 +81,7 @@ class Recording:
             seed=settings.seed,
             withhold=settings.withhold,
             truth_without_input=layout.dense,
+            without_largest=True,
         )
         everything = EntryFrames(EntryTable.pack(_entry(layout, i) for i in usable), reader)
         return cls(layout, settings, stride, still, (*notes, *more, how), everything)
@@ -208,8 +211,8 @@ def _settle(
     return (Settings(**{**asdict(settings), **chosen}) if chosen else settings), notes
 
 
-def _motion(layout: Layout, settings: Settings, depth: float) -> tuple[int, np.ndarray, str]:
-    """(stride, which frames stand still, how the stride was chosen)."""
+def decide_motion(layout: Layout, settings: Settings, depth: float) -> tuple[int, np.ndarray, str]:
+    """(stride, which frames stand still, how the stride was chosen) of a scene about ``depth`` metres away."""
     first = next(i for i in layout.ids if i not in layout.faults)
     height, width = image_files.image_size(layout.images[first])
     focal = layout.calibration(first)[0, 0] / width
@@ -220,12 +223,13 @@ def _motion(layout: Layout, settings: Settings, depth: float) -> tuple[int, np.n
         how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"
         note = f"stride {stride} {how}; neighbours share {shared:.0%} of their view"
         return stride, motion.still_by_pose(poses, stride, focal, depth), note
-    stride = settings.stride or max(1, round((settings.fps or 10) / 10))
-    how = "given" if settings.stride else "from fps (0.1 s)" if settings.fps else "(no poses, no fps: the next frame)"
-    still = np.zeros(len(layout.ids), bool)
-    if settings.skip_static:
-        pictures = [None if i in layout.faults else layout.images[i] for i in layout.ids]
-        still = motion.still_by_image(motion.thumbnails(pictures), stride)
+    asked = settings.stride or (max(1, round(settings.fps / 10)) if settings.fps else None)
+    if asked and not settings.skip_static:
+        return asked, np.zeros(len(layout.ids), bool), f"stride {asked} given"
+    pictures = motion.thumbnails([None if i in layout.faults else layout.images[i] for i in layout.ids])
+    stride = asked or motion.stride_by_image(pictures)
+    how = "given" if settings.stride else "from fps (0.1 s)" if settings.fps else "from the pictures (no poses, no fps)"
+    still = motion.still_by_image(pictures, stride) if settings.skip_static else np.zeros(len(layout.ids), bool)
     return stride, still, f"stride {stride} {how}"
 
 
@@ -254,3 +258,34 @@ def load_recording(
 @datasets.register("recording")
 def _source(argument: str, **options: Any) -> Domain:
     return load_recording(argument, **options)
+
+
+LayoutReader = Callable[[Path, Mapping[str, Any]], tuple[Layout, Settings]]
+layouts: Registry[LayoutReader] = Registry("layout")
+
+
+def register_layout(name: str) -> Callable[[LayoutReader], LayoutReader]:
+    """Register ``read(folder, values)`` of another layout of a recording's files: as the data source
+    ``name:folder?field=value``, and for ``data check``, which looks at it as at a recording.
+    """
+
+    def add(read: LayoutReader) -> LayoutReader:
+        layouts.register(name)(read)
+        datasets.register(name)(partial(_open_layout, name))
+        return read
+
+    return add
+
+
+def read_layout(name: str, argument: str, **options: Any) -> tuple[Layout, Settings]:
+    """The files and settings that ``name:argument`` means."""
+    place, query = split_query(argument)
+    folder = Path(place)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: give the folder of one {name} sequence")
+    given = {k: v for k, v in options.items() if v is not None}
+    return layouts.get(name)(folder, {**query, **given})
+
+
+def _open_layout(name: str, argument: str, **options: Any) -> Domain:
+    return Recording.from_layout(*read_layout(name, argument, **options)).domain()

@@ -31,6 +31,7 @@ def test_kitti_leaves_out_static_frames_of_both_cameras(tmp_path: Path) -> None:
     (tmp_path / "static.txt").write_text(f"{DATE} {DRIVE} 0000000002\n")
     domain = open_domain(f"kitti:{tmp_path}", val_share=0.0, static_list=tmp_path / "static.txt")
     assert [n[-1] for n in names(domain, "train")] == ["1", "3", "1", "3"]
+    assert domain.identity["counts"]["static frames listed"] == {"found": 1, "published": 8044}
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,71 @@ def test_frames_where_the_scanner_was_lost_are_left_out_when_poses_are_used(
     options = {"every": 1, "val_share": 0.0, "sampler": "uniform:9"}
     assert names(open_domain(f"scannet:{tmp_path}", poses=True, **options), "train") == ["scene0000_00/1"]
     assert len(open_domain(f"scannet:{tmp_path}", **options).train) == 2
+
+
+def test_the_export_of_the_c_reader_gives_the_same_frames_as_the_sens_file(
+    tmp_path: Path, scan_shots: list[Shot]
+) -> None:
+    """frame-000000.color.jpg, .depth.pgm (16 bits, the high byte first), .pose.txt, and _info.txt."""
+    write_sens(tmp_path / "a", scan_shots)
+    scene = tmp_path / "b" / "scans" / "scene0000_00"
+    scene.mkdir(parents=True)
+    for i, shot in enumerate(scan_shots):
+        (scene / f"frame-{i:06d}.color.jpg").write_bytes(jpeg(shot.image))
+        values = np.rint(shot.depth * 1000).astype(">u2")
+        head = f"P5\n{values.shape[1]} {values.shape[0]}\n65535\n".encode()
+        (scene / f"frame-{i:06d}.depth.pgm").write_bytes(head + values.tobytes())
+        np.savetxt(scene / f"frame-{i:06d}.pose.txt", shot.pose)
+    K = np.eye(4)
+    K[:3, :3] = scan_shots[0].K
+    height, width = scan_shots[0].image.shape[:2]
+    lines = ["m_versionNumber = 4", "m_sensorName = StructureSensor", f"m_colorWidth = {width}"]
+    lines += [f"m_colorHeight = {height}", "m_depthShift = 1000"]
+    lines += ["m_calibrationColorIntrinsic = " + " ".join(f"{v:.9g}" for v in K.ravel()), "m_frames.size = 4"]
+    (scene / "_info.txt").write_text("\n".join(lines))
+    options = {"every": 1, "poses": True, "val_share": 0.0, "sampler": "uniform:500"}
+    one, two = (open_domain(f"scannet:{tmp_path / x}", **options).train[0] for x in "ab")
+    assert (one.name, np.array_equal(one.image, two.image)) == (two.name, True)
+    assert np.array_equal(one.ground_truth, two.ground_truth)
+    assert np.allclose(one.intrinsics, two.intrinsics, atol=1e-3)
+    assert np.allclose(one.poses, two.poses, atol=1e-6)
+    (scene / "_info.txt").write_text("m_versionNumber = 4\n")
+    with pytest.raises(DataError, match=r"_info\.txt has no m_depthShift"):
+        open_domain(f"scannet:{tmp_path / 'b'}", **options)
+
+
+def test_frames_25k_are_single_frames_and_each_counts(tmp_path: Path, scan_shots: list[Shot]) -> None:
+    """Every hundredth frame of the video: none is the neighbour of another, and none is left out."""
+    scene = tmp_path / "scannet_frames_25k" / "scene0000_00"
+    for i, shot in enumerate(scan_shots):
+        for place in ("color", "depth", "pose"):
+            (scene / place).mkdir(parents=True, exist_ok=True)
+        (scene / "color" / f"{100 * i:06d}.jpg").write_bytes(jpeg(shot.image))
+        images.write_depth(scene / "depth" / f"{100 * i:06d}.png", shot.depth, "mm")
+        np.savetxt(scene / "pose" / f"{100 * i:06d}.txt", shot.pose)
+    K = np.eye(4)
+    K[:3, :3] = scan_shots[0].K
+    np.savetxt(scene / "intrinsics_color.txt", K)
+    domain = open_domain(f"scannet:{tmp_path}?val_share=0&sampler=uniform:500")
+    assert names(domain, "train") == [f"scene0000_00/{100 * i:06d}" for i in range(4)]
+    frame = domain.train[2]
+    assert frame.neighbours == ()
+    assert_frame_is(frame, cut(scan_shots[2], 16, 16, 448, 608), quantum=1 / 1000, loss=JPEG_LOSS)
+    alone = open_domain(f"scannet:{tmp_path / 'scannet_frames_25k'}?val_share=0&sampler=uniform:500")
+    assert len(alone.train) == 4
+
+
+def test_scans_that_are_not_understood_are_named(tmp_path: Path, scan_shots: list[Shot]) -> None:
+    write_sens(tmp_path, scan_shots)
+    strange = tmp_path / "scans" / "scene0001_00"
+    strange.mkdir()
+    (strange / "scene0001_00_vh_clean.ply").write_bytes(b"ply")
+    domain = open_domain(f"scannet:{tmp_path}", every=1, val_share=0.0, sampler="uniform:500")
+    said = " ".join(domain.identity["notes"])
+    assert "1 of 2 scans are not understood" in said
+    assert "scene0001_00 (scene0001_00_vh_clean.ply)" in said
+    (tmp_path / "scans" / "scene0000_00" / "scene0000_00.sens").unlink()
+    with pytest.raises(
+        DataError, match=r"no frames of scannet.*2 of 2 scans are not understood.*expected <scene>\.sens"
+    ):
+        open_domain(f"scannet:{tmp_path}")

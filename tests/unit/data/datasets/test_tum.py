@@ -7,6 +7,7 @@ import pytest
 
 from helpers.data_scene import Shot, assert_neighbours_are, walk
 from protodepth.data.arguments import open_domain
+from protodepth.data.check import check
 from protodepth.data.files import images
 from protodepth.errors import DataError
 
@@ -31,6 +32,9 @@ def test_tum_joins_colour_depth_and_poses_by_time(tmp_path: Path) -> None:
     (folder / "groundtruth.txt").write_text(truth)
     K = shots[0].K
     text = f"{K[0, 0]},{K[1, 1]},{K[0, 2]},{K[1, 2]}"
+    report = check(f"tum:{folder}?intrinsics={text}")
+    assert report.ok, report.text()
+    assert "depth as tum: " in report.text()
     domain = open_domain(f"tum:{folder}", intrinsics=text, sampler="uniform:200", stride=1)
     assert domain.identity["frames"]["all"] == 13
     frame = domain.train[0]
@@ -44,3 +48,20 @@ def test_tum_joins_colour_depth_and_poses_by_time(tmp_path: Path) -> None:
         open_domain(f"tum:{folder}?intrinsics={text}&strides=2")
     with pytest.raises(DataError, match="principal point"):
         open_domain(f"tum:{folder}", sampler="uniform:200")  # freiburg3's own calibration is for 640x480
+
+
+def test_a_folder_of_that_layout_that_is_not_of_freiburg_is_not_taken_for_tums_unit(tmp_path: Path) -> None:
+    """A RealSense in millimetres, exported to rgb.txt and depth.txt: without poses the unit is asked for."""
+    folder, shots = tmp_path / "my_realsense", walk(14, size=(48, 64), step=0.05)
+    for i, shot in enumerate(shots):
+        images.write_image(folder / "rgb" / f"{i}.png", shot.image)
+        images.write_depth(folder / "depth" / f"{i}.png", shot.depth / 2, "mm")
+    for kind in ("rgb", "depth"):
+        (folder / f"{kind}.txt").write_text("".join(f"{i / 30:.6f} {kind}/{i}.png\n" for i in range(len(shots))))
+    K = shots[0].K
+    text = f"{K[0, 0]},{K[1, 1]},{K[0, 2]},{K[1, 2]}"
+    with pytest.raises(DataError, match=r"(?s)as TUM \(value/5000\).*Say which it is"):
+        open_domain(f"tum:{folder}?intrinsics={text}")
+    assert check(f"tum:{folder}?intrinsics={text}").counts() == {"unit": 1}
+    frame = open_domain(f"tum:{folder}?intrinsics={text}&depth_unit=mm&sampler=uniform:100").test[0]
+    assert frame.sparse_depth.max() == pytest.approx(shots[-1].depth.max() / 2, rel=0.3)

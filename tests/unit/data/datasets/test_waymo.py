@@ -110,3 +110,13 @@ def test_waymo_accumulated_truth_without_boxes_says_what_is_needed(tmp_path: Pat
     write_waymo(tmp_path, shots, "validation")
     with pytest.raises(DataError, match=r"lidar_box.*is needed for accumulated ground truth.*truth=lidars"):
         open_domain(f"waymo:{tmp_path}?truth=accumulated").test[1]
+
+
+def test_files_of_waymos_first_version_are_named(tmp_path: Path) -> None:
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "segment-1_with_camera_labels.tfrecord").write_bytes(b"")
+    with pytest.raises(DataError, match=r"segment-1_with_camera_labels\.tfrecord is of Waymo version 1.*version 2"):
+        open_domain(f"waymo:{tmp_path}")
+    with pytest.raises(DataError, match="version 1"):
+        prepare("waymo", tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

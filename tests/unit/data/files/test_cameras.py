@@ -24,6 +24,37 @@ CALIBRATION = (
     "image_width: 640\ncamera_matrix:\n  rows: 3\n  cols: 3\n  data: [500.5, 0, 320, 0, 501, 240.25, 0, 0, 1]\n"
 )
 
+FOUR = {"fx": 500.5, "fy": 501.0, "cx": 320.0, "cy": 240.25}
+REALSENSE = (
+    '{"width": 640, "height": 480, "ppx": 320.0, "ppy": 240.25, "fx": 500.5, "fy": 501.0, '
+    '"model": "distortion.inverse_brown_conrady", "coeffs": [0.0, 0.0, 0.0, 0.0, 0.0]}'
+)
+OPEN3D = '{"width": 640, "height": 480, "intrinsic_matrix": [500.5, 0, 0, 0, 501, 0, 320, 240.25, 1]}'
+KALIBR = """cam0:
+  cam_overlaps: [1]
+  camera_model: pinhole
+  distortion_coeffs: [-0.28, 0.07, 0.0001, 0.00002]
+  distortion_model: radtan
+  intrinsics: [500.5, 501, 320, 240.25]
+  resolution: [640, 480]
+cam1:
+  intrinsics: [1, 2, 3, 4]
+"""
+OPENCV = """%YAML:1.0
+---
+image_width: 640
+camera_matrix: !!opencv-matrix
+   rows: 3
+   cols: 3
+   dt: d
+   data: [ 5.005e+02, 0., 320., 0., 501., 2.4025e+02, 0., 0., 1. ]
+distortion_coefficients: !!opencv-matrix
+   rows: 1
+   cols: 5
+   dt: d
+   data: [ 1., 2., 3., 4., 5. ]
+"""
+
 
 @pytest.mark.parametrize(
     ("name", "text"),
@@ -37,6 +68,15 @@ CALIBRATION = (
         ("k.yaml", CAMERA_INFO),
         ("k.yaml", ROS2),
         ("k.yml", CALIBRATION),
+        ("realsense.json", REALSENSE),
+        ("open3d.json", OPEN3D),
+        ("nerfstudio.json", '{"fl_x": 500.5, "fl_y": 501, "cx": 320, "cy": 240.25, "frames": []}'),
+        ("kalibr.yaml", KALIBR),
+        ("orbslam.yaml", "%YAML:1.0\n---\n" + "".join(f"Camera.{k}: {v}\n" for k, v in FOUR.items())),
+        ("orbslam3.yaml", "%YAML:1.0\n" + "".join(f"Camera1.{k}: {v}\n" for k, v in FOUR.items())),
+        ("opencv.yaml", OPENCV),
+        ("opencv.yml", OPENCV.replace("camera_matrix", "cameraMatrix")),
+        ("cameras.txt", "# Camera list\n# Number of cameras: 1\n1 OPENCV 640 480 500.5 501 320.5 240.75 0.1 0 0 0\n"),
     ],
 )
 def test_every_notation_of_intrinsics_gives_one_matrix(tmp_path: Path, name: str, text: str) -> None:
@@ -92,3 +132,39 @@ def test_quaternions_agree_with_scipy() -> None:
     q = np.random.default_rng(0).standard_normal((20, 4))
     expected = Rotation.from_quat(q).as_matrix()
     assert np.allclose([cameras.quaternion_matrix(v) for v in q], expected)
+
+
+def test_several_colmap_cameras_are_not_one(tmp_path: Path) -> None:
+    (tmp_path / "cameras.txt").write_text("1 PINHOLE 640 480 500 500 320 240\n2 PINHOLE 640 480 500 500 320 240\n")
+    with pytest.raises(DataError, match=r"2 cameras, expected one.*colmap:"):
+        cameras.read_intrinsics(tmp_path / "cameras.txt")
+    (tmp_path / "cameras.txt").write_text("1 OPENCV_FISHEYE 640 480 500 500 320 240 0 0 0 0\n")
+    with pytest.raises(DataError, match=r"OPENCV_FISHEYE, expected one of .*undistort"):
+        cameras.read_intrinsics(tmp_path / "cameras.txt")
+
+
+def tum_lines(times: list[float]) -> str:
+    rows = [[t, 0.1 * i, 0.2, 0.3, 0, 0, np.sin(0.1 * i), np.cos(0.1 * i)] for i, t in enumerate(times)]
+    return "# timestamp tx ty tz qx qy qz qw\n" + "\n".join(" ".join(f"{v:.9f}" for v in row) for row in rows)
+
+
+def test_poses_as_lines_of_tum_are_joined_by_the_time_in_the_names(tmp_path: Path) -> None:
+    times = [1305031102.1 + 0.01 * i for i in range(20)]
+    (tmp_path / "poses.txt").write_text(tum_lines(times))
+    for ids in (["1305031102.144", "1305031102.181"], ["1305031102144000000", "1305031102181000000"]):
+        poses = cameras.read_poses(tmp_path / "poses.txt", ids)
+        assert poses[:, 0, 3] == pytest.approx([0.4, 0.8])
+        assert poses[1, :2, :2] == pytest.approx(np.array([[np.cos(1.6), -np.sin(1.6)], [np.sin(1.6), np.cos(1.6)]]))
+    lost = cameras.read_poses(tmp_path / "poses.txt", ["1305031102.1", "1305031102.9"])
+    assert np.isfinite(lost[0]).all()
+    assert np.isnan(lost[1]).all()
+
+
+def test_poses_as_lines_of_tum_are_taken_in_order_where_names_are_no_times(tmp_path: Path) -> None:
+    (tmp_path / "poses.txt").write_text(tum_lines([10.0, 10.1, 10.2]))
+    assert cameras.read_poses(tmp_path / "poses.txt", ["0", "1", "2"])[:, 0, 3] == pytest.approx([0, 0.1, 0.2])
+    with pytest.raises(DataError, match="3 poses with times for 2 images"):
+        cameras.read_poses(tmp_path / "poses.txt", ["a", "b"])
+    (tmp_path / "poses.txt").write_text("10 0 0 0 0 0 0 1\n11 0 0 0 0 0 1\n")
+    with pytest.raises(DataError, match="line 2 has 7 numbers, expected 8"):
+        cameras.read_poses(tmp_path / "poses.txt", ["0", "1"])
