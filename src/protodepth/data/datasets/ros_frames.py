@@ -33,10 +33,10 @@ class Link:
 Links = dict[tuple[str, str], Link]
 
 
-def _plain(frame: str) -> str:
+def plain(frame: str) -> str:
     """ROS 1 writes some names with a leading slash.
 
-    >>> _plain("/base_link")
+    >>> plain("/base_link")
     'base_link'
     """
     return frame.lstrip("/")
@@ -50,7 +50,7 @@ def _messages(reader: Any, fixed: bool) -> Iterator[Link]:
             turn, shift = t.transform.rotation, t.transform.translation
             rotation = cameras.quaternion_matrix([turn.x, turn.y, turn.z, turn.w])
             pose = cameras.rigid(rotation, [shift.x, shift.y, shift.z])
-            yield Link(_plain(t.header.frame_id), _plain(t.child_frame_id), pose)
+            yield Link(plain(t.header.frame_id), plain(t.child_frame_id), pose)
 
 
 def _read_links(reader: Any, *, fixed: bool) -> Links:
@@ -101,7 +101,7 @@ def _around(links: Links, frame: str) -> str:
 
 def between(reader: Any, source: str, target: str, where: str) -> tuple[Float[np.ndarray, "4 4"], list[str]]:
     """(4x4 from the source's frame to the target's, the frames on the way), or a DataError that names both."""
-    source, target = _plain(source), _plain(target)
+    source, target = plain(source), plain(target)
     remedy = "give extrinsics: the 4x4 matrix from cloud to camera (16 numbers or a text file)"
     links = _read_links(reader, fixed=True)
     chain = _find_chain(links, source, target)
