@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protodepth.data import projection
-from protodepth.data.datasets import realsense, ros_frames
+from protodepth.data.datasets import realsense, ros_frames, ros_messages
 from protodepth.data.datasets.ros_messages import (
     CLOUD,
     IMAGES,
@@ -28,7 +28,6 @@ from protodepth.data.datasets.ros_messages import (
     depth_image,
     first_message,
     message,
-    open_bag,
     times,
     topics,
 )
@@ -235,7 +234,7 @@ def _mounted_cloud(path: Path, picture: Picture, cloud: str, given: str) -> Moun
 
 def _by_frames(path: Path, source: str, picture: Picture) -> tuple[Float[np.ndarray, "4 4"], str]:
     start, end = (first_message(path, topic).header.frame_id for topic in (source, picture.info))
-    pose, way = ros_frames.between(open_bag(path), start, end, str(path))
+    pose, way = ros_frames.between(ros_messages.open_bag(path), start, end, str(path))
     return cameras.rigid(picture.turn, np.zeros(3)) @ pose, f"tf: {' -> '.join(way)}"
 
 
