@@ -45,6 +45,7 @@ NOT_RUN = {  # start of a command of the other documents -> why it is not run as
     "bench real": "needs recordings and adapts for minutes; tests/e2e/test_bench_real.py runs it on drawn ones",
     "bench foundation": "needs the maps of an outside model; tests/e2e/test_bench.py runs it with drawn ones",
     "adapt --data rosbag:": "needs a bag; tests/unit/data/datasets/test_rosbag.py reads one",
+    "train --recipe paper-indoor": LONG,
     "train --recipe outdoor": "trains for long in several processes; tests/e2e/test_torchrun.py does so with few steps",
     "evaluate --model runs/outdoor": "needs the model of the line before; tests/e2e/test_torchrun.py evaluates one",
 }

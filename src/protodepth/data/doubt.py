@@ -27,7 +27,7 @@ def fitting_units(values: np.ndarray, depth_range: tuple[float, float], unit: st
     """The units in which values, read with another one, would lie in a range; with what they would be.
 
     >>> fitting_units(np.array([1200.0, 2500.0]), (0.1, 8.0))
-    ['mm: 1.20 to 2.50 m', 'tum: 0.24 to 0.50 m']
+    ['mm: 1.26 to 2.44 m', 'tum: 0.25 to 0.49 m']
     """
     stored, used = values * unit_scale(unit), unit_scale(unit)
     fits = {}
