@@ -7,7 +7,7 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 TOOLS := .venv-tools
 
-.PHONY: setup demo test test-slow coverage lint audit sbom fuzz docs bases clean
+.PHONY: setup demo test test-slow coverage lint bench-quick audit sbom fuzz docs bases clean
 
 setup: $(VENV)/.core
 
@@ -56,6 +56,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Ratios beside their bars (docs/performance.md), before a release: two minutes on an idle core.
+bench-quick: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py --quick
 
 # The documentation site, in site/; open site/index.html.  Building fetches nothing.
 docs: $(VENV)/.core

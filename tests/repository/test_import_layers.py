@@ -18,8 +18,9 @@ ROOT = Path(protodepth.__file__).parent
 # A dotted name is a file that stands on another floor than the rest of its folder.
 FLOORS = (
     "errors _version shown",
-    "types registry",
-    "storage.files storage.claims distributed arrays progress geometry prototypes descriptors selection metrics",
+    "types registry stopwatch",
+    "storage.files storage.claims distributed arrays progress features "
+    "geometry prototypes descriptors selection metrics",
     "config losses",
     "backbones data",
     "storage extras",

@@ -5,6 +5,7 @@ counting more; at each cell a 2 x 2 system gives the plane through the points ar
 exports, and on a batch it is what it is on single images.
 """
 
+from collections.abc import Sequence
 from math import comb
 from typing import NamedTuple
 
@@ -59,8 +60,18 @@ def moved(x: float, y: float, scale: float) -> Float[Tensor, "m m"]:
     return matrix
 
 
-def pyramid() -> tuple[Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
-    """Weights of a convolution that averages the moments of 2 x 2 cells, and of a transposed one that spreads them.
+def gathered() -> Float[Tensor, "m 16 1 1"]:
+    """Weights of a 1 x 1 convolution from (1, v, v squared, q) of a cell's four pixels to the moments of the cell."""
+    weight = torch.zeros(len(MOMENTS), 4, 4)
+    for row, (of, i, j) in enumerate(MOMENTS):
+        for pixel, (x, y) in enumerate(((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))):
+            weight[row, ("", "v", "vv", "q").index(of), pixel] = x**i * y**j
+    return weight.view(len(MOMENTS), 16, 1, 1)
+
+
+def pyramid() -> tuple[Float[Tensor, "m 16 1 1"], Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
+    """Weights of convolutions: one that makes moments of a cell's pixels, one that averages the moments of 2 x 2 cells,
+    and a transposed one that spreads them.
 
     Each cell's moments are about its own centre, in cells: about one origin for all, the digits that planes are made of
     would be lost.
@@ -69,25 +80,25 @@ def pyramid() -> tuple[Float[Tensor, "m m 2 2"], Float[Tensor, "m m 4 4"]]:
     share = (0.25, 0.75, 0.75, 0.25)
     push = [[share[i] * share[j] * moved(j - 1.5, i - 1.5, 1.0) for j in range(4)] for i in range(4)]
     double = torch.diag(torch.tensor([2.0 ** (i + j) for _, i, j in MOMENTS]))
-    return pull, torch.stack([torch.stack([(m @ double).mT for m in row], -1) for row in push], -2)
+    return gathered(), pull, torch.stack([torch.stack([(m @ double).mT for m in row], -1) for row in push], -2)
 
 
-def _pull_push(
-    total: Float[Tensor, "b m h w"], pull: Tensor, push: Tensor, falloffs: tuple[float, ...]
-) -> list[Tensor]:
-    """Moments of the points around every cell: those of growing cells added up, a coarser one counting ``falloff``."""
+def _pulled(total: Float[Tensor, "b m h w"], pull: Tensor) -> list[Tensor]:
+    """Moments of growing cells, each of four of the level before."""
     levels = [total]
     while max(levels[-1].shape[-2:]) > 1:
         height, width = levels[-1].shape[-2:]
         levels.append(F.conv2d(F.pad(levels[-1], [0, width % 2, 0, height % 2]), pull, stride=2))
-    spread = []
-    for falloff in falloffs:
-        around = levels[-1]
-        for finer in reversed(levels[:-1]):
-            up = F.conv_transpose2d(around, push * falloff, stride=2, padding=1)
-            around = finer + up[..., : finer.shape[-2], : finer.shape[-1]]
-        spread.append(around)
-    return spread
+    return levels
+
+
+def _pushed(levels: Sequence[Tensor], push: Tensor, falloff: float) -> Float[Tensor, "b m h w"]:
+    """Moments of the points around every cell: those of growing cells added up, a coarser one counting ``falloff``."""
+    around, weight = levels[-1], push * falloff
+    for finer in reversed(levels[:-1]):
+        up = F.conv_transpose2d(around, weight, stride=2, padding=1)
+        around = finer + up[..., : finer.shape[-2], : finer.shape[-1]]
+    return around
 
 
 class LocalFit(NamedTuple):
@@ -119,16 +130,15 @@ def _places(u: Float[Tensor, "b m h w"], ridge: float) -> LocalFit:
 
 
 def local_planes(
-    values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h w"], pull: Tensor, push: Tensor
+    values: Float[Tensor, "b 4 h w"], points: Float[Tensor, "b 4 h w"], gather: Tensor, pull: Tensor, push: Tensor
 ) -> Planes:
     """Planes at cells of 2 x 2 pixels, from the log depth of their pixels and where there are points."""
     v, q = values * points, (-values).exp() * points
-    x, y = (v.new_tensor(c).view(1, 4, 1, 1) for c in ((-0.25, 0.25, -0.25, 0.25), (-0.25, -0.25, 0.25, 0.25)))
-    of = {"": points, "v": v, "vv": v * values, "q": q}
-    total = torch.cat([(of[name] * x**i * y**j).sum(1, keepdim=True) for name, i, j in MOMENTS], 1)
-    near, around = _pull_push(total, pull, push, (SHARP, SMOOTH))
-    few = [0, MOMENTS.index(("v", 0, 0))]  # of these two nothing is mixed in when the origin moves
-    (nearest,) = _pull_push(total[:, few], pull[few][:, few], push[few][:, few], (NEAREST,))
+    total = F.conv2d(torch.cat([points, v, v * values, q], 1), gather)
+    levels, few = _pulled(total, pull), [0, MOMENTS.index(("v", 0, 0))]
+    near, around = _pushed(levels, push, SHARP), _pushed(levels, push, SMOOTH)
+    # of these two moments nothing is mixed in when the origin moves
+    nearest = _pushed([level[:, few] for level in levels], push[few][:, few], NEAREST)
     fit, wide = _places(near, RIDGE[0]), _places(around, RIDGE[1])
     sharp, slopes = fit.plane(near[:, 6:9])
     smooth, smooth_slopes = wide.plane(around[:, 6:9])

@@ -15,7 +15,7 @@ The planes are those of :mod:`planes`.  Where nothing was learned, they are the 
 2 x 2 pixels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -58,15 +58,43 @@ def neighbours(x: Tensor, dilation: int) -> list[Tensor]:
     return [padded[..., i : i + height, j : j + width] for i in steps for j in steps]
 
 
-def shifted(d: Float[Tensor, "b 1 h w"], dilation: int) -> Float[Tensor, "b 9 h w"]:
-    return torch.cat(neighbours(d, dilation), 1)
-
-
-def alike(places: Sequence[Tensor], there: Tensor, dilation: int) -> Tensor:
+def alike(places: Float[Tensor, "b p c h w"], there: Float[Tensor, "b c h w"], dilation: int) -> Tensor:
     """Minus the squared distance between each place's look and those of the 3 x 3 cells, less what all nine share."""
-    size, seen = shifted(there.square().sum(1, keepdim=True), dilation), neighbours(there, dilation)
-    rows = [2 * torch.cat([(here * t).sum(1, keepdim=True) for t in seen], 1) - size for here in places]
-    return torch.cat(rows, 1)
+    size = torch.cat(neighbours(there.square().sum(1, keepdim=True), dilation), 1).unsqueeze(1)
+    rows = [(places * t.unsqueeze(1)).sum(2) for t in neighbours(there, dilation)]
+    return 2 * torch.stack(rows, 2) - size
+
+
+def continued(dilation: int) -> Float[Tensor, "27 3 3 3"]:
+    """Weights of a convolution that carries the planes (d, slope x, slope y) of the 3 x 3 cells to the cell's centre.
+
+    Nine values at the centre come first, then the nine slopes along x and those along y.
+    """
+    weight = torch.zeros(3, 9, 3, 3, 3)
+    for k, (i, j) in enumerate((i, j) for i in range(3) for j in range(3)):
+        weight[0, k, :, i, j] = torch.tensor([1.0, (1 - j) * dilation, (1 - i) * dilation])
+        weight[1, k, 1, i, j] = weight[2, k, 2, i, j] = 1
+    return weight.flatten(0, 1)
+
+
+def continued_to_pixels() -> Float[Tensor, "36 3 3 3"]:
+    """The same for the four pixels of a cell, a quarter of a cell from its centre: nine values for each."""
+    centre, x, y = continued(1).chunk(3)
+    return torch.cat([centre + i * x + j * y for j in (-0.25, 0.25) for i in (-0.25, 0.25)])
+
+
+def around(planes: Float[Tensor, "b 3 h w"], weight: Tensor, dilation: int) -> Float[Tensor, "b p 9 h w"]:
+    """The planes of the 3 x 3 cells around each cell, continued by one of the two convolutions above."""
+    near = F.conv2d(F.pad(planes, [dilation] * 4, mode="replicate"), weight, dilation=dilation)
+    return near.unflatten(1, (-1, 9))
+
+
+def mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -> Float[Tensor, "b q h w"]:
+    """The parts' mean, weighted by the softmax of the logits."""
+    if not torch.onnx.is_in_onnx_export():
+        return (logits.softmax(2) * parts).sum(2)
+    weights = (logits - logits.amax(2, keepdim=True)).exp()  # in ONNX Runtime a softmax over an inner axis is slow
+    return (weights * parts).sum(2) / weights.sum(2)
 
 
 def conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
@@ -116,8 +144,10 @@ class ScaleFree(Backbone):
 
     name: ClassVar[str] = "scalefree"
     decoder_parts: ClassVar[tuple[str, ...]] = ("merges", "last", "head")
+    gather: Tensor
     pull: Tensor
     push: Tensor
+    to_pixels: Tensor
     default_reduction = "relative"
     bounded: ClassVar[bool] = False
     selection: ClassVar[Literal["descriptor", "gaussian"]] = "gaussian"
@@ -151,12 +181,16 @@ class ScaleFree(Backbone):
         self.merges = nn.ModuleList([SkipMerge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
         self.last = conv(widths[0], widths[0])
         nn.init.zeros_(self.last.weight)
-        self.parts = (4, 1, 9 * len(DILATIONS), 36, 4, LIKENESS, 4 * LIKENESS)
+        self.parts = (4, 1, *[9 for _ in DILATIONS], 36, 4, LIKENESS, 4 * LIKENESS)
         self.head = nn.Conv2d(widths[0], sum(self.parts), 1)
         self._start_as_scaffold()
-        pull, push = pyramid()
+        gather, pull, push = pyramid()
+        self.register_buffer("gather", gather, persistent=False)
         self.register_buffer("pull", pull, persistent=False)
         self.register_buffer("push", push, persistent=False)
+        for dilation in DILATIONS:
+            self.register_buffer(f"continued{dilation}", continued(dilation), persistent=False)
+        self.register_buffer("to_pixels", continued_to_pixels(), persistent=False)
         self.latent_specs = (
             *(LatentSpec(f"skip{n}_image", i[n], Modality.IMAGE) for n in range(4)),
             *(LatentSpec(f"skip{n}_depth", d[n], Modality.DEPTH) for n in range(4)),
@@ -171,9 +205,10 @@ class ScaleFree(Backbone):
     def _start_as_scaffold(self) -> None:
         """Untrained, the answer is the sharp plane, little propagated, with every point kept."""
         nn.init.normal_(self.head.weight, std=1e-2)
-        gate, _, near, up, trust, *_ = torch.split(start := torch.zeros(sum(self.parts)), list(self.parts))
+        gate, _, *near, up, trust, _, _ = torch.split(start := torch.zeros(sum(self.parts)), list(self.parts))
         gate[0] = gate[3] = 2.0
-        near.view(-1, 9)[:, 4] = 2.0
+        for logits in near:
+            logits[4] = 2.0
         up.view(4, 9)[:, 4] = 3.0
         trust += 2.0
         with torch.no_grad():
@@ -197,7 +232,7 @@ class ScaleFree(Backbone):
         v = torch.where(z > 0, known / unit, torch.ones_like(z)).log()
         values, points = F.pixel_unshuffle(v, 2), F.pixel_unshuffle(mask, 2)
         with single(z.device):
-            planes = local_planes(values, points, self.pull, self.push)
+            planes = local_planes(values, points, self.gather, self.pull, self.push)
         features = self._features(planes, values, points)
         image = image - batch.image.mean((1, 2, 3), keepdim=True)
         image = image / (batch.image.std((1, 2, 3), keepdim=True) + 1e-3)
@@ -236,7 +271,20 @@ class ScaleFree(Backbone):
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
         x = x + active(self.last(x))
-        gate, residual, near, up, trust, look, fine_looks = torch.split(self.head(x).float(), list(self.parts), 1)
+        answers = self._answers(x)
+        with single(x.device):
+            return self._depth(answers, context)
+
+    def _answers(self, x: Tensor) -> Sequence[Tensor]:
+        """What the head says.  A graph has a convolution for each part: there, a split of one output is a slow copy."""
+        if not torch.onnx.is_in_onnx_export():
+            return self.head(x).float().split(self.parts, 1)
+        weights, biases = self.head.weight.split(self.parts), self.head.bias.split(self.parts)  # type: ignore[union-attr]
+        return [F.conv2d(x, w, b) for w, b in zip(weights, biases, strict=True)]
+
+    def _depth(self, answers: Sequence[Tensor], context: Mapping[str, Any]) -> Depth:
+        """From the first guess to the full size, as the module's first lines say."""
+        gate, residual, *near, up, trust, look, fine_looks = answers
         p, values = context["planes"], context["values"]
         gate = gate.softmax(1)
         d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * soft(residual)
@@ -244,14 +292,14 @@ class ScaleFree(Backbone):
         kept = context["points"] * _keep(trust)
         count = kept.sum(1, keepdim=True)
         measured = (kept * (values - corners(slopes))).sum(1, keepdim=True) / count.clamp(min=1e-6)
-        held = count.clamp(max=1)
-        for n, dilation in enumerate(DILATIONS):
-            d = d + held * (measured - d)
-            weight = (near[:, 9 * n : 9 * n + 9] + alike([look], look, dilation)).softmax(1)
-            d, x, y = ((weight * part).sum(1, keepdim=True) for part in around(d, slopes, dilation))
-            slopes = torch.cat([x, y], 1)
-        closer = alike(fine_looks.chunk(4, 1), look, 1)
-        full = _upsample(d, slopes, up + closer)
+        held, here = count.clamp(max=1), look.unsqueeze(1)
+        for weight, dilation in zip(near, DILATIONS, strict=True):
+            planes = torch.cat([d + held * (measured - d), slopes], 1)
+            logits = weight.unsqueeze(1) + alike(here, look, dilation)
+            mixed = mix(logits, around(planes, self.get_buffer(f"continued{dilation}"), dilation))
+            d, slopes = mixed[:, :1], mixed[:, 1:]
+        closer = up.unflatten(1, (4, 9)) + alike(fine_looks.unflatten(1, (4, LIKENESS)), look, 1)
+        full = mix(closer, around(mixed, self.to_pixels, 1))
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()
         return depth[..., : context["size"][0], : context["size"][1]]
@@ -261,19 +309,3 @@ def _keep(trust: Tensor) -> Tensor:
     """1 where a point is believed and 0 where it is an outlier; learns as a sigmoid does."""
     chance = trust.sigmoid()
     return (chance > 0.5).to(chance.dtype) + (chance - chance.detach())
-
-
-def around(d: Tensor, slopes: Tensor, dilation: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The planes of the 3 x 3 cells around each cell, at the cell's own centre (b 9 h w), and their two slopes."""
-    x, y = (shifted(s, dilation) for s in slopes.chunk(2, 1))
-    away = d.new_tensor([(-i * dilation, -j * dilation) for i in (-1, 0, 1) for j in (-1, 0, 1)])
-    return shifted(d, dilation) + x * away[:, 1].view(1, 9, 1, 1) + y * away[:, 0].view(1, 9, 1, 1), x, y
-
-
-def _upsample(d: Tensor, slopes: Tensor, logits: Float[Tensor, "b 36 h w"]) -> Float[Tensor, "b 4 h w"]:
-    """The four pixels of each cell: convex mixes of the planes around it, each continued to the pixel."""
-    centre, x, y = around(d, slopes, 1)
-    signs = ((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))
-    weights = (part.softmax(1) for part in logits.chunk(4, 1))
-    pixels = [(w * (centre + i * x + j * y)).sum(1, keepdim=True) for w, (i, j) in zip(weights, signs, strict=True)]
-    return torch.cat(pixels, 1)

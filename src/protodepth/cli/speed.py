@@ -9,48 +9,52 @@ from protodepth.cli.options import DEFAULT_MODEL
 
 @dataclass(frozen=True)
 class MeasureSpeed:
-    """Latency (median, 95th percentile), memory, parameters and share of the machine's peak, for one frame.
+    """CPU and wall time of one frame (median, 95th percentile), memory, parameters and share of the machine's peak.
 
-    The un-adapted network, one domain, the choice among all domains and exported graphs run in turns.
+    The un-adapted network, one domain, the choice among all domains and every engine run in turns.
     """
 
     model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     size: str = "480x640"
     """HEIGHTxWIDTH of the frame."""
-    engine: tuple[Literal["onnx", "openvino"], ...] = ()
-    """Exported graphs to compare with, made on first use (default: PyTorch alone)."""
+    engine: tuple[Literal["all", "none", "channels_last", "compiled", "onnx", "openvino"], ...] = ("all",)
+    """Other ways to run the network; all = those that are installed, except compiled; graphs are made on first use."""
     domain: str | None = None
     """Domain of the adapted row (default: the last one)."""
-    runs: int = 20
+    runs: int = 10
     """Frames that are timed."""
-    warmup: int = 3
+    warmup: int = 2
     """Frames before the clock starts."""
     threads: int | None = None
     """Threads of PyTorch and of the engines (default: PyTorch's choice)."""
     json: Path | None = None
-    """Also write the numbers into this file."""
+    """Also write the numbers into this file, with a table (.md) and a bar chart (.svg) beside it."""
 
     def run(self) -> None:
         import torch
 
         from protodepth.cli.options import load_model, parse_size
         from protodepth.errors import ConfigError
-        from protodepth.inference.speed import measure_speed
+        from protodepth.inference.speed import installed, measure_speed
         from protodepth.progress import working
-        from protodepth.storage.files import write_json
+        from protodepth.storage.files import write_bytes, write_json
 
         if self.threads is not None:
             if self.threads < 1:
                 raise ConfigError(f"--threads must be at least 1, got {self.threads}")
             torch.set_num_threads(self.threads)
+        named = tuple(e for e in self.engine if e not in ("all", "none"))
+        engines = tuple(dict.fromkeys((*(installed() if "all" in self.engine else ()), *named)))
         size = parse_size(self.size)
         model = load_model(self.model)
         with working(f"timing {self.runs} frames of {self.size}"):
             result = measure_speed(
-                model, size=size, engines=self.engine, domain=self.domain, runs=self.runs, warmup=self.warmup
+                model, size=size, engines=engines, domain=self.domain, runs=self.runs, warmup=self.warmup
             )
         print("\n".join(result.lines()))
         if self.json is not None:
             write_json(self.json, result.to_json())
-            print(f"wrote {self.json}")
+            write_bytes(self.json.with_suffix(".md"), result.markdown().encode())
+            write_bytes(self.json.with_suffix(".svg"), result.chart().encode())
+            print(f"wrote {self.json}, and the same as .md and .svg")

@@ -52,6 +52,15 @@ class AugmentConfig:
                     f"augmentation {name} must be a range low <= high of non-negative numbers, got ({low}, {high})"
                 )
 
+    @property
+    def still(self) -> bool:
+        """Every input stays as it is, every time.
+
+        >>> AugmentConfig().still, AugmentConfig(flip_horizontal=True).still
+        (True, False)
+        """
+        return replace(self, crop_bottom=False, at_most=None) == AugmentConfig()
+
     @classmethod
     def published(cls, setting: str = "methods") -> "AugmentConfig":
         """``base``: pretraining and finetuning scripts; ``methods``:

@@ -2,8 +2,12 @@
 
 import dataclasses
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
@@ -12,10 +16,14 @@ from protodepth.report.results import about_run, command_line, results_document
 from protodepth.report.run import write_run
 from protodepth.report.samples import add_method, collect
 from protodepth.training import recipes
+from protodepth.training.fit import Learner
 from protodepth.training.recipes import SequenceRecipe
-from protodepth.training.sequence import SequenceResult, learn_sequence, open_domains
+from protodepth.training.sequence import SequenceResult, build_method, learn_sequence, open_domains
+from protodepth.training.step_time import step_times
 
 METHODS = ("pretrained", "finetune", "protodepth")
+COMPARED = ("finetune", "protodepth")  # the second one's step time is given relative to the first one's
+FEW_PIXELS = 2**15  # of a batch
 
 
 def demo(
@@ -32,6 +40,19 @@ def demo(
     recipe = _demo_recipe(sequence, seed, steps)
     model = ProtoDepth.from_pretrained(recipe.start)
     domains = _draw(recipe, reporter)
+    with threads_for(domains[-1], recipe.schedule.batch_size):
+        return _compare(out, recipe, model, domains, methods, reporter, started)
+
+
+def _compare(
+    out: Path,
+    recipe: SequenceRecipe,
+    model: ProtoDepth,
+    domains: list[Domain],
+    methods: tuple[str, ...],
+    reporter: Reporter,
+    started: float,
+) -> dict[str, Any]:
     results: list[SequenceResult] = []
     samples = collect(domains)
     for name in methods:
@@ -44,8 +65,11 @@ def demo(
         results.append(result)
         samples = add_method(samples, method)
     seconds = time.monotonic() - started
-    document = results_document(results, seconds=seconds, about=about_run(command_line(), seed, recipe=recipe.name))
-    document["findings"] = _findings(results)
+    document = results_document(
+        results, seconds=seconds, about=about_run(command_line(), recipe.seed, recipe=recipe.name)
+    )
+    document["step_ratio"] = ratio = step_ratio(recipe, model, domains[-1]) if {*COMPARED} <= {*methods} else None
+    document["findings"] = _findings(results, ratio)
     write_run(out, document, samples)
     return document
 
@@ -67,7 +91,28 @@ def _draw(recipe: SequenceRecipe, reporter: Reporter) -> list[Domain]:
     return domains
 
 
-def _findings(results: list[SequenceResult]) -> list[str]:
+@contextmanager
+def threads_for(domain: Domain, batch_size: int) -> Iterator[int]:
+    """One thread for small frames: two that wait for each other beside another busy program took four times the CPU."""
+    before, pixels = torch.get_num_threads(), batch_size * domain.train[0].sparse_depth.size
+    torch.set_num_threads(1 if pixels < FEW_PIXELS else before)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+def step_ratio(recipe: SequenceRecipe, model: ProtoDepth, domain: Domain, turns: int = 6) -> float:
+    """CPU time of a step with prototypes by that of finetuning: one of each in every turn, on networks of their own."""
+    learners = {}
+    for name in COMPARED:
+        method = build_method(name, model, recipe)
+        method.begin_domain(domain, lambda other, new: None)
+        learners[name] = Learner.of(method, recipe.schedule_for(domain.name, name), recipe.seed)
+    return step_times(learners, domain, turns=turns)[COMPARED[1]].ratio
+
+
+def _findings(results: list[SequenceResult], ratio: float | None) -> list[str]:
     """What the numbers say, in sentences."""
     by_name = {r.method: r for r in results}
     lines = []
@@ -86,8 +131,8 @@ def _findings(results: list[SequenceResult]) -> list[str]:
                 f"finetuning's {old.values[k, k]:.0f} mm ({100 * (ratio - 1):+.1f} %); "
                 f"the frozen network has {new.values[0, k]:.0f} mm."
             )
-        times = sum(ours.seconds) / max(sum(finetuned.seconds), 1e-9)
-        lines.append(f"Training time of ProtoDepth relative to finetuning: {times:.2f}.")
+        if ratio is not None:
+            lines.append(f"A step of ProtoDepth takes {ratio:.2f} of finetuning's CPU time (measured in turns).")
     if "protodepth" in by_name and (accuracy := by_name["protodepth"].selection_accuracy) is not None:
         lines.append(f"The right prototype set was chosen for {100 * accuracy:.1f} % of the test frames.")
     return lines

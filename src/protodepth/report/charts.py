@@ -255,3 +255,35 @@ def _plane_legend(spots: Sequence[Spot], kinds: Sequence[str], x: float, y: floa
     rows = -(-len(entries) // 4)
     parts.append(_text(x, y + 20 * rows + 4, "solid line: nothing is forgotten", "start", ' font-size="11"'))
     return parts, int(y + 20 * rows + 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a bar chart: its length, and what it says."""
+
+    label: str
+    value: float
+    words: str  # what stands at its end
+    limit: float | None = None  # a mark that the bar should not pass
+
+
+def bar_chart(bars: Sequence[Bar], *, label: str, width: int = 640, left: int = 170) -> str:
+    """SVG text of horizontal bars on one scale from 0.
+
+    >>> bar_chart([Bar("eager", 2.0, "2 ms"), Bar("onnx", 1.0, "1 ms")], label="time").count("<rect")
+    2
+    """
+    right, row = 80, 24
+    most = max((max(b.value, b.limit or 0.0) for b in bars), default=0.0) or 1.0
+    scale = (width - left - right) / most
+    parts = [_text(left, 14, label, "start")]
+    for n, bar in enumerate(bars):
+        y, length = 24 + n * row, max(bar.value * scale, 1.0)
+        colour = DOMAIN_COLOURS[0] if bar.limit is None or bar.value <= bar.limit else DOMAIN_COLOURS[1]
+        parts.append(f'<rect x="{left}" y="{y}" width="{length:.1f}" height="{row - 8}" style="fill:{colour}"/>')
+        parts.append(_text(left - 8, y + 12, bar.label, "end"))
+        parts.append(_text(left + length + 6, y + 12, bar.words, "start"))
+        if bar.limit is not None:
+            x = left + bar.limit * scale
+            parts.append(_rule(x, y - 3, x, y + row - 5))
+    return _svg(width, 32 + len(bars) * row, label, parts)

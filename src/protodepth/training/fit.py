@@ -23,6 +23,7 @@ from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
+from protodepth.training.fast import kept_features
 from protodepth.training.log import Log, silent
 from protodepth.training.schedule import Schedule
 from protodepth.training.state import Keeper, TrainingState
@@ -68,7 +69,7 @@ class Learner:
         if schedule.precision == "float16" and device.type != "cuda":
             raise ConfigError("precision float16 needs a GPU (--device cuda): use bfloat16 or float32 here")
         if schedule.channels_last:
-            _check_layout(method.backbone, device)
+            check_layout(method.backbone, device)
             method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scaler = torch.amp.GradScaler(device.type, enabled=schedule.precision == "float16")
         return cls(method, optimiser, schedule, seed, scaler)
@@ -95,24 +96,6 @@ class Learner:
         half = self.schedule.half
         with torch.autocast(self.device.type, half) if half is not None else nullcontext():
             return self.method.loss(batch, view)
-
-
-def _check_layout(network: nn.Module, device: torch.device) -> None:
-    """Refuse channels_last where it would destroy memory:
-    oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions.
-    """
-    narrow = [
-        name
-        for name, m in network.named_modules()
-        if isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.stride != (1, 1) and m.in_channels < 16
-        if m.weight.requires_grad
-    ]
-    if narrow and device.type == "cpu":
-        raise ConfigError(
-            f"channels_last on a CPU: the gradient of {narrow[0]}, a 1x1 convolution with a stride and fewer than 16 "
-            "channels, would write outside its memory (oneDNN issue 6035); leave channels_last out for this network, "
-            "or use a GPU"
-        )
 
 
 def fit(
@@ -148,7 +131,8 @@ def fit(
     bad = int(state.counts.get("bad", 0))
     progress.skipped = int(state.counts.get("skipped", 0))
     loader.faults.merge(state.counts.get("bad_frames", {}))
-    with whole_steps() as pause:  # until the state is saved: torchrun tells all to stop when one is lost
+    # whole steps until the state is saved: torchrun tells all to stop when one is lost
+    with kept_features(method, schedule.cache), whole_steps() as pause:
         try:
             for batch in method.batches(loader, start=first, seed=seed):
                 if step >= schedule.steps or (keeper is not None and keeper.done):
@@ -273,7 +257,9 @@ def gradients(learner: Learner, batch: Step, step: int) -> dict[str, float] | No
 
 def _own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
     """The loss terms of this process's rows; over all processes they add up to those of the whole batch."""
-    random, config = generator(learner.seed, step), learner.schedule.augment
+    views = learner.schedule.views
+    random = generator(learner.seed, step if views is None else step % views)
+    config = learner.schedule.augment
     terms: LossTerms = {}
     for number, source in enumerate((batch,) if isinstance(batch, Batch) else batch):
         source = crop(source.without_ground_truth().to(learner.device), config, random, at_most=number > 0)

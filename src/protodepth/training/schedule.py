@@ -31,10 +31,21 @@ class Schedule:
     )
     channels_last: bool | None = None  # layout of the network's weights and images
     epochs: float | None = None  # how often every frame is seen; given, ``steps`` follows from the domain
+    views: int | None = None  # the random changes of the input repeat after so many steps; None = never
+    cache: float | None = None  # GiB for the latents of a frozen network: what is seen again is not encoded again
 
     def __post_init__(self) -> None:
         if self.epochs is not None and not self.epochs > 0:
             raise ConfigError(f"epochs must be positive, got {self.epochs}")
+        if self.views is not None and self.views < 1:
+            raise ConfigError(f"views must be at least 1, got {self.views}")
+        if self.cache is not None and not self.cache > 0:
+            raise ConfigError(f"cache is memory in GiB and must be positive, got {self.cache}")
+        if self.cache is not None and self.views is None and not self.augment.still:
+            raise ConfigError(
+                "cache keeps the latents of inputs that come again, and this augmentation changes every input: "
+                "leave cache out, set augment to change nothing, or give views, after how many steps changes repeat"
+            )
         if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
             raise ConfigError(
                 f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth.backbones.planes import local_planes, moved, pyramid
+from protodepth.backbones.planes import MOMENTS, gathered, local_planes, moved, pyramid
 
 
 def test_moments_moved_are_those_about_the_new_origin() -> None:
@@ -36,3 +36,12 @@ def test_planes_of_log_depth_and_of_inverse_depth_are_continued_between_the_poin
     assert float((planes.guesses[:, guess : guess + 1] - truth)[inner].abs().max()) < 0.01
     constant = float((planes.guesses[:, 1:2] - truth)[inner].abs().max())
     assert constant > 0.03, "a test that a constant would pass proves nothing"
+
+
+def test_one_convolution_gathers_the_moments_that_sums_over_the_pixels_give() -> None:
+    values = torch.randn(1, 4, 3, 5, generator=torch.Generator().manual_seed(0))
+    of = {"": torch.ones_like(values), "v": values, "vv": values**2, "q": (-values).exp()}
+    x, y = (torch.tensor(c).view(1, 4, 1, 1) for c in ((-0.25, 0.25, -0.25, 0.25), (-0.25, -0.25, 0.25, 0.25)))
+    plain = torch.cat([(of[name] * x**i * y**j).sum(1, keepdim=True) for name, i, j in MOMENTS], 1)
+    fast = torch.nn.functional.conv2d(torch.cat(list(of.values()), 1), gathered())
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-6)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from protodepth.backbones.base import backbones, count_parameters
-from protodepth.backbones.scalefree import ScaleFree
+from protodepth.backbones.scalefree import ScaleFree, alike, around, continued, continued_to_pixels, neighbours
 from protodepth.types import Batch, Modality
 
 
@@ -43,7 +43,7 @@ def test_points_are_kept_exactly_unless_judged_wrong() -> None:
     net, batch = network(), scene()
     with torch.no_grad():
         depth = net(batch)
-        trust = sum(net.parts[:4])
+        trust = sum(net.parts[:-3])
         net.head.bias[trust : trust + 4] = -9.0  # type: ignore[index]
         doubted = net(batch)
     known = batch.sparse_depth > 0
@@ -116,3 +116,48 @@ def test_what_describes_an_image_does_not_depend_on_its_points() -> None:
     net = network()
     few, many = (net.encode(scene(count=n)).layers[net.bottleneck.name] for n in (20, 3000))
     assert torch.equal(few, many)
+
+
+# --- the fast formulations against the plain ones ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dilation", [4, 2, 1])
+def test_one_convolution_continues_the_planes_as_the_formula_does(dilation: int) -> None:
+    """Value and gradient: each neighbour's plane d + x * (columns to here) + y * (rows to here)."""
+    planes = torch.randn(2, 3, 7, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    d, x, y = (torch.stack(neighbours(p, dilation), 2) for p in planes.chunk(3, 1))
+    steps = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    columns, rows = (torch.tensor([-dilation * s[n] for s in steps]).view(1, 1, 9, 1, 1) for n in (1, 0))
+    plain = torch.cat([d + x * columns + y * rows, x, y], 1)
+    fast = around(planes, continued(dilation), dilation)
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
+    weight = torch.randn(plain.shape, generator=torch.Generator().manual_seed(1))
+    gradients = [torch.autograd.grad((way * weight).sum(), planes, retain_graph=True)[0] for way in (plain, fast)]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+def test_one_convolution_continues_the_planes_to_the_four_pixels_of_a_cell() -> None:
+    planes = torch.randn(1, 3, 5, 6, generator=torch.Generator().manual_seed(0))
+    centre, x, y = around(planes, continued(1), 1).unbind(1)
+    plain = [centre + i * x + j * y for i, j in ((-0.25, -0.25), (0.25, -0.25), (-0.25, 0.25), (0.25, 0.25))]
+    torch.testing.assert_close(around(planes, continued_to_pixels(), 1), torch.stack(plain, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_places_alike_are_those_at_a_small_squared_distance() -> None:
+    random = torch.Generator().manual_seed(0)
+    places, there = torch.randn(1, 4, 6, 5, 7, generator=random), torch.randn(1, 6, 5, 7, generator=random)
+    near = torch.stack(neighbours(there, 2), 1)  # b 9 c h w
+    distance = (places.unsqueeze(2) - near.unsqueeze(1)).square().sum(3)
+    shared = places.square().sum(2, keepdim=True)
+    torch.testing.assert_close(alike(places, there, 2), shared - distance, rtol=1e-5, atol=1e-4)
+
+
+def test_a_prediction_makes_no_more_operations_than_it_did() -> None:
+    """Counts, not times: nine slices for nine neighbours, one convolution for their planes, one softmax a mix."""
+    batch, net = scene(), network()
+    with torch.no_grad(), torch.autograd.profiler.profile() as record:
+        net(batch)
+    counts = {event.key: event.count for event in record.key_averages()}
+    assert counts["aten::convolution"] <= 80
+    assert counts["aten::softmax"] == 5
+    assert counts["aten::mul"] <= 110

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from protodepth.backbones.lite import Lite
 from protodepth.cli import main
 from protodepth.errors import ConfigError, UnknownNameError
-from protodepth.inference.speed import gflop, in_turns, machine_peak, measure_speed, peak_memory
+from protodepth.inference import speed
+from protodepth.inference.engines.graph import random_batch
+from protodepth.inference.speed import measure_speed
 from protodepth.model import ProtoDepth
 
 
@@ -23,52 +24,52 @@ def model() -> ProtoDepth:
     return found
 
 
-def test_every_call_runs_once_a_round_and_rounds_start_with_different_ones():
-    seen: list[str] = []
-    calls = {name: (lambda name=name: seen.append(name)) for name in "abc"}
-    times = in_turns(calls, runs=4, warmup=1)
-    rounds = [seen[i : i + 3] for i in range(0, len(seen), 3)]
-    assert [sorted(r) for r in rounds] == [["a", "b", "c"]] * 5
-    assert len({r[0] for r in rounds[1:4]}) == 3
-    assert {name: len(t) for name, t in times.items()} == {"a": 4, "b": 4, "c": 4}
-
-
-def test_operations_are_those_counted_by_hand():
-    conv = nn.Conv2d(3, 8, 3, padding=1)
-    count = 2 * (3 * 3 * 3) * 8 * (16 * 20)  # multiply and add, for every weight and every pixel
-    assert gflop(lambda: conv(torch.rand(1, 3, 16, 20))) * 1e9 == pytest.approx(count)
-
-
 def test_rows_fit_together(model: ProtoDepth):
-    result = measure_speed(model, size=(48, 64), runs=3, warmup=1)
+    result = measure_speed(model, size=(48, 64), engines=("channels_last",), runs=3, warmup=1)
     rows = {row.name: row for row in result.rows}
-    assert list(rows) == ["base", "adapted (hall)", "choosing"]
+    assert list(rows) == ["base", "adapted (hall)", "choosing", "channels_last"]
     for row in result.rows:
-        assert 0 < row.least <= row.median <= row.p95
-        assert row.over_base == pytest.approx(row.median / rows["base"].median)
-        assert row.share == pytest.approx(row.gflop / (row.median / 1000) / result.peak)
+        assert 0 < row.cpu <= row.cpu_p95
+        assert 0 < row.wall <= row.wall_p95
+        assert row.warmup > 0
+        assert row.share == pytest.approx(row.gflop / (row.cpu / 1000) / result.peak)
     assert rows["base"].over_base == 1
     assert rows["adapted (hall)"].gflop > rows["base"].gflop  # the prototypes' products
+    assert rows["channels_last"].gflop == rows["adapted (hall)"].gflop
     assert result.parameters == sum(p.numel() for p in model.backbone.parameters())
     assert result.per_domain["room"] == 0 < result.per_domain["hall"]
     assert json.loads(json.dumps(result.to_json()))["rows"][0]["name"] == "base"
 
 
+def test_the_table_and_the_chart_show_every_row(model: ProtoDepth):
+    result = measure_speed(model, size=(32, 48), runs=1, warmup=0)
+    table = [line for line in result.markdown().splitlines() if line.startswith("|")]
+    assert len(table) == 2 + len(result.rows)
+    assert {line.count("|") for line in table} == {11}
+    assert result.chart().count("<rect") == len(result.rows)
+    assert all(row.name in result.chart() for row in result.rows)
+
+
+def test_another_layout_is_another_copy_that_answers_the_same(model: ProtoDepth):
+    batch = random_batch((48, 64), 1, (0.1, 8.0))
+    before = model.predict_batch(batch, "hall").depth
+    outputs: list[torch.Tensor] = []
+    with pytest.MonkeyPatch.context() as patch:
+        original = ProtoDepth.predict_batch
+        patch.setattr(ProtoDepth, "predict_batch", lambda *a, **k: outputs.append(original(*a, **k).depth))
+        speed.engine_call(model, batch, "channels_last", "hall", 1)()
+    torch.testing.assert_close(outputs[0], before, rtol=1e-5, atol=1e-6)
+    assert all(p.is_contiguous() for p in model.backbone.parameters())
+
+
+def test_engines_that_are_not_installed_are_left_out_of_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(speed, "find_spec", lambda name: None if name == "openvino" else name)
+    assert speed.installed() == ("channels_last", "onnx")
+
+
 def test_more_pixels_are_more_work_in_proportion(model: ProtoDepth):
     small, large = (measure_speed(model, size=size, runs=1, warmup=0).rows[0].gflop for size in ((32, 48), (64, 96)))
     assert large == pytest.approx(4 * small, rel=0.01)
-
-
-def test_peak_memory_sees_a_large_array_while_it_lives():
-    before = peak_memory(lambda: None)
-    if before is None:
-        pytest.skip("the system does not tell the peak of a process")
-    assert peak_memory(lambda: torch.ones(64, 2**20).sum()) > before + 200  # 256 MiB
-    assert peak_memory(lambda: None) < before + 100
-
-
-def test_the_peak_of_the_machine_is_a_plausible_number():
-    assert 0.1 < machine_peak(torch.device("cpu"), side=256, runs=2) < 1e6
 
 
 def test_bad_requests_are_refused(model: ProtoDepth):
@@ -81,15 +82,29 @@ def test_bad_requests_are_refused(model: ProtoDepth):
 def test_the_command_prints_a_table_and_writes_its_numbers(model: ProtoDepth, tmp_path: Path, capsys):
     model.save_pretrained(tmp_path / "model")
     threads = torch.get_num_threads()
-    words = ["speed", "--model", str(tmp_path / "model"), "--size", "32x48", "--runs", "2", "--warmup", "0"]
+    words = [
+        "speed",
+        "--model",
+        str(tmp_path / "model"),
+        "--size",
+        "32x48",
+        "--runs",
+        "2",
+        "--warmup",
+        "0",
+        "--engine",
+        "none",
+    ]
     try:
         assert main.run([*words, "--threads", "1", "--json", str(tmp_path / "speed.json")]) == 0
     finally:
         torch.set_num_threads(threads)
     out = capsys.readouterr().out
     assert "adapted (hall)" in out
-    assert "1 threads" in out
+    assert "1 thread," in out
     numbers = json.loads((tmp_path / "speed.json").read_text())
     assert numbers["size"] == [32, 48]
     assert numbers["threads"] == 1
+    assert (tmp_path / "speed.md").read_text().count("adapted (hall)") == 1
+    assert (tmp_path / "speed.svg").read_text().startswith("<svg")
     assert main.run([*words[:4], "32", *words[5:]]) == 2

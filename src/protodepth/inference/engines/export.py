@@ -7,14 +7,16 @@ Inside a graph the prototypes are constants: A, P and the keys K = P W of one do
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter as clock
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.inference.engines.graph import Graph, random_batch
@@ -25,6 +27,9 @@ from protodepth.types import Batch
 
 TOLERANCE = 1e-3  # largest relative error of the depth
 SMALLEST, LARGEST = 8, 2**16  # sides of a frame
+
+Way = Literal["any size", "traced", "one size"]
+WAYS: tuple[Way, ...] = ("any size", "traced", "one size")  # in the order in which they are tried
 
 
 class ExportError(ProtoDepthError):
@@ -88,19 +93,19 @@ def export(
     free = model.backbone.sizes_in_graph
     if not free:
         note = f"the size is fixed: the number of levels of {model.backbone.name} depends on it"
-    for dynamic in (True, False) if free else (False,):
+    for way in WAYS if free else WAYS[1:]:
         try:
-            return replace(_write(graph, model, file, size, dynamic=dynamic), note=note, seconds=clock() - started)
-        except (torch.onnx.OnnxExporterError, ExportError, GraphError) as error:
-            if not dynamic:
+            return replace(_write(graph, model, file, size, way), note=note, seconds=clock() - started)
+        except (RuntimeError, ExportError, GraphError) as error:  # of the exporters, too
+            if way is WAYS[-1]:
                 raise ExportError(f"{model.backbone.name} cannot be exported: {_reason(error)}") from error
-            note = f"the size is fixed, for a graph of any size fails: {_reason(error)}"
+            note = note or f"the size is fixed, for a graph of any size fails: {_reason(error)}"
     raise AssertionError
 
 
-def _write(graph: Graph, model: ProtoDepth, file: Path, size: tuple[int, int], *, dynamic: bool) -> Exported:
+def _write(graph: Graph, model: ProtoDepth, file: Path, size: tuple[int, int], way: Way) -> Exported:
     """Convert, check, and only then write."""
-    data, info = convert(graph, model, size, dynamic=dynamic)
+    data, info = convert(graph, model, size, way)
     with tempfile.TemporaryDirectory() as folder:
         drafts = _draft(Path(folder), data, info, _format(file, None))
         difference = compare_with_torch(Engine.open(drafts[-1]), model)
@@ -146,24 +151,18 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: bool) -> tuple[bytes, GraphInfo]:
+def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], way: Way) -> tuple[bytes, GraphInfo]:
     """The bytes of an ONNX file with its description inside."""
     batch = random_batch(size, 2, model.backbone.depth_range)
     inputs = {name: torch.from_numpy(a) for name, a in feed(batch, scaffolded=graph.scaffolded).items()}
-    free = torch.export.Dim.DYNAMIC
-    maps = {0: free, 2: free, 3: free} if dynamic else {0: free}
+    outputs = ["depth"] if graph.domain is not None else ["depth", "domain", "similarity"]
     with _quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            graph.eval(),
-            tuple(inputs.values()),
-            dynamo=True,
-            verbose=False,
-            input_names=list(inputs),
-            output_names=["depth"] if graph.domain is not None else ["depth", "domain", "similarity"],
-            dynamic_shapes=tuple({0: free} if name == "intrinsics" else maps for name in inputs),
-        )
-    assert program is not None
-    smallest, largest = _range(program.exported_program, size) if dynamic else (size, size)
+        if way == "traced":
+            proto, (smallest, largest) = _traced(graph.eval(), inputs, outputs), (size, size)
+        else:
+            program = _program(graph.eval(), inputs, outputs, dynamic=way == "any size")
+            smallest, largest = _range(program.exported_program, size) if way == "any size" else (size, size)
+            proto = program.model_proto
     info = GraphInfo(
         backbone=model.backbone.name,
         backbone_sha256=model.fingerprint(),
@@ -175,10 +174,58 @@ def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], *, dynamic: 
         largest=largest,
         scaffold=graph.scaffolded,
     )
-    proto = program.model_proto
     proto.producer_name = "protodepth"
     need("onnx").helper.set_model_props(proto, {KEY: info.dumps()})
     return proto.SerializeToString(), info
+
+
+def _program(graph: Graph, inputs: Mapping[str, Tensor], outputs: Sequence[str], *, dynamic: bool) -> Any:
+    """By torch.export: sound for any size, and slow (40 s for the 1,000 operations of ``scalefree``)."""
+    free = torch.export.Dim.DYNAMIC
+    maps = {0: free, 2: free, 3: free} if dynamic else {0: free}
+    program = torch.onnx.export(
+        graph,
+        tuple(inputs.values()),
+        dynamo=True,
+        verbose=False,
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_shapes=tuple({0: free} if name == "intrinsics" else maps for name in inputs),
+    )
+    assert program is not None
+    return program
+
+
+def _traced(graph: Graph, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> Any:
+    """By a trace, in seconds, for one size: whatever follows from the size is a constant, and folded.
+
+    A trace that took note of the batch's size is found by the check, which runs other ones.
+    """
+    onnx, buffer = need("onnx"), BytesIO()
+    torch.onnx.export(
+        graph,
+        tuple(inputs.values()),
+        buffer,
+        dynamo=False,
+        opset_version=18,
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_axes={name: {0: "batch"} for name in (*inputs, *outputs)},
+    )
+    return onnx.load_from_string(_folded(buffer.getvalue()))
+
+
+def _folded(data: bytes) -> bytes:
+    """The same graph with its constants computed: only standard operations, a fraction of the nodes."""
+    runtime = need("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "folded.onnx"
+        options.optimized_model_filepath = str(file)
+        runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        return file.read_bytes()
 
 
 def _range(program: Any, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -215,7 +215,7 @@ def open_openvino(file: Path, threads: int | None) -> tuple[str, Run]:
         compiled = core.compile_model(graph, "CPU", properties)
     except RuntimeError as error:
         raise CheckpointError(f"{file} is not a readable OpenVINO graph ({_line(error)})") from None
-    names = {i.any_name for i in graph.inputs}
+    names = set().union(*(i.get_names() for i in compiled.inputs))  # one input may have several: "image" and of a pad
 
     def run(inputs: Feed) -> list[np.ndarray]:
         request = compiled.create_infer_request()  # of its own: a shared one would serve one thread at a time

@@ -14,6 +14,7 @@ import torch
 from helpers.documents import blocks, commands
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.lite import Lite
+from protodepth.backbones.scalefree import ScaleFree
 from protodepth.cli import main
 from protodepth.descriptors import sample_descriptor
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
@@ -354,6 +355,43 @@ def test_the_commands_and_the_python_of_export_md_run(quick: Made, tmp_path: Pat
     for block in blocks("docs/export.md", "python"):
         exec(compile(block, "docs/export.md", "exec"), space)
     assert space["p"].depth.shape == FRAMES.size  # type: ignore[attr-defined]
+
+
+# --- a network whose graph has one size -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scale_free(without_shape_checks: None) -> ProtoDepth:
+    torch.manual_seed(0)
+    return with_domains(ScaleFree())
+
+
+@pytest.mark.parametrize("domain", ["base", None])
+def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
+    scale_free: ProtoDepth, domain: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("openvino", reason=REASON)
+    monkeypatch.setattr(module, "_program", lambda *a, **k: pytest.fail("the slow exporter was asked"))
+    done = export(scale_free, tmp_path / "graph.onnx", size=(50, 71), domain=domain)
+    assert (done.info.smallest, done.info.largest) == ((50, 71), (50, 71))
+    assert "depends on it" in done.note
+    frames = random_batch((50, 71), 3, (0.1, 8.0), seed=5)
+    theirs = scale_free.predict_batch(frames, domain)
+    drafts = module._draft(tmp_path, (tmp_path / "graph.onnx").read_bytes(), done.info, "openvino")
+    for file in (tmp_path / "graph.onnx", drafts[-1]):
+        ours = Engine.open(file, threads=1).predict_batch(frames)
+        torch.testing.assert_close(ours.depth, theirs.depth, rtol=1e-4, atol=1e-5)
+        assert ours.domains == theirs.domains
+
+
+def test_a_traced_graph_has_its_constants_folded_and_a_convolution_for_each_answer(scale_free: ProtoDepth):
+    onnx = pytest.importorskip("onnx", reason=REASON)
+    data, _ = module.convert(graphs.Graph(scale_free, "base"), scale_free, (64, 96), "traced")
+    kinds = [node.op_type for node in onnx.load_from_string(data).graph.node]
+    assert len(kinds) < 1200
+    assert "Constant" not in kinds
+    assert kinds.count("Softmax") == 1  # of the gate; the mixes are sums
+    assert kinds.count("Conv") <= 54
 
 
 # --- every network, with the exporter ---------------------------------------------------------------------------------

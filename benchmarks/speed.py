@@ -1,0 +1,366 @@
+"""Every ratio of docs/performance.md beside its bar, measured in one run: all in turns, in CPU time, on one thread.
+
+    python benchmarks/speed.py --quick                          # small frames: two minutes on an idle core
+    python benchmarks/speed.py --out benchmarks/speed.json      # the full size; writes .json, .md and .svg
+
+`plain` is the yardstick: the same network in its straightforward formulation, square windows by ``max_pool2d``, one for
+each size, contiguous, eager.  ``--only`` runs one part: inference, default, domains, training, growth.
+"""
+
+import argparse
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from protodepth import geometry, stopwatch
+from protodepth._version import processor, versions
+from protodepth.backbones import kbnet, layers
+from protodepth.backbones.kbnet import KBNet
+from protodepth.backbones.posenet import PoseNet
+from protodepth.data.worlds.worlds import world
+from protodepth.inference.engines import export
+from protodepth.inference.engines.graph import Graph, random_batch
+from protodepth.inference.engines.runtimes import Engine
+from protodepth.inference.speed import channels_last, predicting
+from protodepth.losses import Objective, ObjectiveConfig
+from protodepth.methods.base import build
+from protodepth.model import ProtoDepth
+from protodepth.prototypes import apply
+from protodepth.report.charts import Bar, bar_chart
+from protodepth.storage.files import write_bytes, write_json
+from protodepth.training.fit import Learner
+from protodepth.training.schedule import Schedule
+from protodepth.training.step_time import step_times
+from protodepth.types import BASE, Batch
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number, and the bar that it should reach."""
+
+    name: str
+    value: float
+    bar: float
+    sign: str = "<="  # or ">="
+    unit: str = "x"
+
+    @property
+    def reached(self) -> bool:
+        return self.value <= self.bar if self.sign == "<=" else self.value >= self.bar
+
+    def __str__(self) -> str:
+        mark = "reached" if self.reached else "NOT reached"
+        return f"{self.name:<62}{self.value:8.3f} {self.unit:<3} {self.sign} {self.bar:<6g} {mark}"
+
+
+def naive(x: Tensor, size: int) -> Tensor:
+    return F.max_pool2d(x, size, stride=1, padding=size // 2)
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """The straightforward formulation of the windows."""
+    maxima = patch.object(layers, "window_maxima", lambda x, sizes: [naive(x, s) for s in sizes])
+    named = patch.object(kbnet, "window_maxima", lambda x, sizes: [naive(x, s) for s in sizes])
+    with maxima, named, patch.object(geometry, "window_max", naive):
+        yield
+
+
+def with_domains(model: ProtoDepth, count: int) -> ProtoDepth:
+    for n in range(count):
+        model.add_domain(f"place{n}", seed=n)
+    return model
+
+
+def graphs(model: ProtoDepth, size: tuple[int, int], domain: str, folder: Path) -> dict[str, Engine]:
+    """Both engines of one size, by the quick exporter."""
+    data, info = export.convert(Graph(model, domain), model, size, "traced")
+    files = {"openvino": export._draft(folder, data, info, "openvino")[-1], "onnx": folder / "graph.onnx"}
+    return {name: Engine.open(file, threads=1) for name, file in files.items()}
+
+
+def kbnet_inference(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """KBNet at full width: every engine against the plain formulation."""
+    torch.manual_seed(0)
+    model = with_domains(ProtoDepth(KBNet.from_preset("void")), 1)
+    batch = random_batch(size, 1, model.backbone.depth_range, share=0.02)
+    other = copy.deepcopy(model)
+    other.backbone.to(memory_format=torch.channels_last)
+    eager = predicting(model, batch, BASE)
+
+    def yardstick() -> None:
+        with plain():
+            eager()
+
+    calls = {
+        "plain": yardstick,
+        "eager": eager,
+        "adapted": predicting(model, batch, "place0"),
+        "choosing": predicting(model, batch, None),
+        "channels_last": predicting(other, batch.map(channels_last), BASE),
+    }
+    gflop = stopwatch.gflop(eager)
+    with TemporaryDirectory() as folder:
+        for name, engine in graphs(model, size, BASE, Path(folder)).items():
+            calls[name] = lambda engine=engine: engine.predict_batch(batch)
+        laps = stopwatch.in_turns({**calls, "product": stopwatch.product()}, turns, 1)
+    peak = stopwatch.peak_of(laps["product"])
+    to_plain = {n: 1 / stopwatch.ratio(laps[n], laps["plain"]) for n in calls}
+    fastest = max(to_plain["onnx"], to_plain["openvino"])
+    rows = [
+        Measured(
+            "KBNet: best eager layout against plain", max(to_plain["eager"], to_plain["channels_last"]), 2.0, ">="
+        ),
+        Measured("KBNet: exported float32 against plain", fastest, 4.0, ">="),
+        Measured("KBNet: one domain against none", stopwatch.ratio(laps["adapted"], laps["eager"]), 1.02),
+        Measured("KBNet: choosing against a given domain", stopwatch.ratio(laps["choosing"], laps["adapted"]), 1.01),
+    ]
+    return rows, {"size": size, "gflop": gflop, "peak": peak, "engines": described(laps, calls, gflop, peak, to_plain)}
+
+
+def described(
+    laps: dict[str, stopwatch.Laps], calls: dict[str, Any], gflop: float, peak: float, speedup: dict[str, float]
+) -> dict[str, Any]:
+    """Milliseconds and shares by engine."""
+    table = {}
+    for name in calls:
+        lap = laps[name]
+        table[name] = {
+            "cpu_ms": 1000 * lap.median(),
+            "cpu_p95_ms": 1000 * lap.p95(),
+            "wall_ms": 1000 * lap.wall_median(),
+            "wall_p95_ms": 1000 * lap.wall_p95(),
+            "first_ms": 1000 * lap.first,
+            "share_of_peak": gflop / lap.median() / peak,
+            "speedup": speedup[name],
+        }
+    return table
+
+
+def default_model(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """What the commands use unless told otherwise."""
+    model = ProtoDepth.from_pretrained("any-sensor")
+    batch = random_batch(size, 1, model.backbone.depth_range)
+    other = copy.deepcopy(model)
+    other.backbone.to(memory_format=torch.channels_last)
+    calls = {
+        "eager": predicting(model, batch, BASE),
+        "channels_last": predicting(other, batch.map(channels_last), BASE),
+    }
+    gflop = stopwatch.gflop(calls["eager"])
+    with TemporaryDirectory() as folder:
+        begun = time.process_time()
+        engines = graphs(model, size, BASE, Path(folder))
+        export.compare_with_torch(engines["onnx"], model)
+        exporting = time.process_time() - begun
+        for name, engine in engines.items():
+            calls[name] = lambda engine=engine: engine.predict_batch(batch)
+        laps = stopwatch.in_turns({**calls, "product": stopwatch.product()}, turns, 1)
+    peak = stopwatch.peak_of(laps["product"])
+    speedup = {n: 1 / stopwatch.ratio(laps[n], laps["eager"]) for n in calls}
+    best = min(laps[n].median() for n in ("onnx", "openvino"))
+    rows = [
+        Measured(
+            "any-sensor, 480x640, eager", min(laps[n].median() for n in ("eager", "channels_last")), 0.3, unit="s"
+        ),
+        Measured("any-sensor, 480x640, exported", best, 0.15, unit="s"),
+        Measured("any-sensor: making and checking a graph", exporting, 20.0, unit="s"),
+    ]
+    return rows, {"size": size, "gflop": gflop, "peak": peak, "engines": described(laps, calls, gflop, peak, speedup)}
+
+
+def many_domains(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """100 domains against one, and a batch of eight places against one place."""
+    torch.manual_seed(0)
+    one = with_domains(ProtoDepth(KBNet.from_preset("void")), 1)
+    many = with_domains(ProtoDepth(one.backbone), 100)
+    batch = random_batch(size, 8, one.backbone.depth_range, share=0.02)
+    mixed = tuple(f"place{n}" for n in range(8))
+    held = many._held()
+
+    def eight(names: tuple[str, ...]) -> Callable[[], object]:
+        def run() -> object:
+            with torch.no_grad():
+                latents = many.backbone.encode(batch)
+                values = many._values(names, held)
+                adapted = apply(latents.layers, values, many.backbone.latent_specs)
+                return many.backbone.decode(latents.with_layers(adapted))
+
+        return run
+
+    calls = {
+        "one": predicting(one, batch[:1], None),
+        "hundred": predicting(many, batch[:1], None),
+        "same": eight(("place0",) * 8),
+        "mixed": eight(mixed),
+    }
+    laps = stopwatch.in_turns(calls, turns, 1)
+    rows = [
+        Measured("KBNet: choosing among 100 domains against 1", stopwatch.ratio(laps["hundred"], laps["one"]), 1.02),
+        Measured("KBNet: batch of 8 domains against one", stopwatch.ratio(laps["mixed"], laps["same"]), 1.03),
+    ]
+    return rows, {"size": size, "cpu_ms": {n: 1000 * lap.median() for n, lap in laps.items()}}
+
+
+def training(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """A step by method, with given poses and with the pose network, and with kept features."""
+    domain = world("room", size=size, train=4, val=1, test=1)
+    learners = {}
+    for poses in ("given", "network"):
+        for name, cache in (("finetune", None), ("protodepth", None), ("protodepth", 2.0)):
+            if poses == "network" and cache is not None:
+                continue
+            label = f"{name}, {poses}" + (", kept features" if cache else "")
+            learners[label] = learner(name, domain, poses=poses, cache=cache)
+    table: dict[str, Any] = {}
+    for poses in ("given", "network"):
+        chosen = {label: one for label, one in learners.items() if f", {poses}" in label}
+        for label, found in step_times(chosen, domain, turns=turns, warmup=3, memory=True).items():
+            table[label] = asdict(found)
+    network = learners["protodepth, given"].method.backbone
+    bound = convolution_bound(network, size)
+    memory = table["protodepth, given"]["memory"] / table["finetune, given"]["memory"]
+    rows = [
+        Measured("KBNet step with prototypes, given poses", table["protodepth, given"]["ratio"], 0.55),
+        Measured("KBNet step with prototypes, pose network", table["protodepth, network"]["ratio"], 0.62),
+        Measured("KBNet step, kept features", table["protodepth, given, kept features"]["ratio"], 0.40),
+        Measured("KBNet step with prototypes: memory above the floor", memory, 0.55),
+    ]
+    return rows, {"size": size, "batch": 2, "bound_by_convolutions": bound, "methods": table}
+
+
+def learner(name: str, domain: Any, *, poses: str, cache: float | None) -> Learner:
+    torch.manual_seed(0)
+    model = ProtoDepth(KBNet.from_preset("void"), pose=PoseNet("resnet18") if poses == "network" else None)
+    objective = Objective(ObjectiveConfig(poses=poses), pose=model.pose, max_depth=8.0)
+    method = build(name, model, objective)
+    method.begin_domain(domain, lambda other, new: None)
+    return Learner.of(method, Schedule(batch_size=2, cache=cache), 0)
+
+
+def convolution_bound(network: KBNet, size: tuple[int, int]) -> float:
+    """(E + 2 D) / 3 (E + D): what a step must take if only convolutions count."""
+    batch = random_batch(size, 1, network.depth_range)
+    with torch.no_grad():
+        latents = network.encode(batch)
+        E, D = (stopwatch.gflop(f) for f in (lambda: network.encode(batch), lambda: network.decode(latents)))
+    return (E + 2 * D) / (3 * (E + D))
+
+
+def growth(turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """The default model against pixels, frames in a batch and threads."""
+    model = ProtoDepth.from_pretrained("any-sensor")
+
+    def times(batches: dict[str, Batch]) -> dict[str, float]:
+        calls = {name: predicting(model, batch, BASE) for name, batch in batches.items()}
+        return {name: 1000 * lap.median() for name, lap in stopwatch.in_turns(calls, turns, 1).items()}
+
+    low, high = model.backbone.depth_range
+    sizes = {
+        f"{h}x{w}": random_batch((h, w), 1, (low, high)) for h, w in ((60, 80), (120, 160), (240, 320), (480, 640))
+    }
+    batches = {str(n): random_batch((120, 160), n, (low, high)) for n in (1, 2, 4, 8)}
+    return [], {"cpu_ms_by_size": times(sizes), "cpu_ms_by_batch_of_120x160": times(batches)}
+
+
+PARTS: dict[str, Callable[[bool], tuple[list[Measured], dict[str, Any]]]] = {
+    "default": lambda quick: default_model((480, 640), 4 if quick else 9),
+    "inference": lambda quick: kbnet_inference((120, 160) if quick else (480, 640), 5 if quick else 7),
+    "domains": lambda quick: many_domains((64, 96) if quick else (240, 320), 7 if quick else 9),
+    "training": lambda quick: training((64, 96) if quick else (208, 288), 3 if quick else 5),
+    "growth": lambda quick: growth(3 if quick else 5),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small frames: two minutes")
+    parser.add_argument("--only", choices=list(PARTS), nargs="*", default=list(PARTS))
+    parser.add_argument("--out", type=Path, default=None, help="FILE.json; a table and a chart are written beside it")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    document: dict[str, Any] = {"machine": processor(), "versions": versions("torch", "onnxruntime", "openvino")}
+    document |= {"threads": 1, "quick": options.quick, "bars": []}
+    for part in options.only:
+        rows, document[part] = PARTS[part](options.quick)
+        document["bars"] += [{**asdict(row), "reached": row.reached} for row in rows]
+        print(*rows, sep="\n", flush=True)
+        if options.out is not None:
+            write(options.out, document)
+
+
+def write(file: Path, document: dict[str, Any]) -> None:
+    write_json(file, document)
+    rows = [Measured(**{k: v for k, v in bar.items() if k != "reached"}) for bar in document["bars"]]
+    write_bytes(file.with_suffix(".md"), (table(rows) + "\n" + details(document)).encode())
+    bars = [Bar(r.name, r.value / r.bar if r.sign == "<=" else r.bar / r.value, f"{r.value:.2f}", 1.0) for r in rows]
+    write_bytes(file.with_suffix(".svg"), bar_chart(bars, label="share of each bar (1 = the bar)", left=360).encode())
+
+
+def table(rows: list[Measured]) -> str:
+    lines = ["| | measured | bar | |", "|---|---|---|---|"]
+    for row in rows:
+        mark = "reached" if row.reached else "not reached"
+        lines.append(f"| {row.name} | {row.value:.3f} {row.unit} | {row.sign} {row.bar:g} {row.unit} | {mark} |")
+    return "\n".join(lines) + "\n"
+
+
+def details(document: dict[str, Any]) -> str:
+    """What the parts measured, as tables: engines, steps by part, growth."""
+    lines: list[str] = []
+    for part in ("default", "inference"):
+        if part in document:
+            lines += engine_lines(document[part])
+    if "training" in document:
+        lines += step_lines(document["training"])
+    for name, row in document.get("growth", {}).items():
+        title = name.removeprefix("cpu_ms_by_").replace("_", " ")
+        lines += [f"| any-sensor by {title} | {' | '.join(row)} |", "|---" * (len(row) + 1) + "|"]
+        lines += [f"| CPU ms | {' | '.join(f'{ms:.1f}' for ms in row.values())} |", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def engine_lines(part: dict[str, Any]) -> list[str]:
+    height, width = part["size"]
+    heads = (
+        f"{height}x{width}, {part['gflop']:.1f} GFLOP",
+        "CPU ms",
+        "p95",
+        "wall ms",
+        "p95",
+        "first",
+        "of peak",
+        "speed",
+    )
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, row in part["engines"].items():
+        times = [f"{row[k]:.0f}" for k in ("cpu_ms", "cpu_p95_ms", "wall_ms", "wall_p95_ms", "first_ms")]
+        cells = [name, *times, f"{100 * row['share_of_peak']:.0f} %", f"{row['speedup']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def step_lines(part: dict[str, Any]) -> list[str]:
+    height, width = part["size"]
+    names = list(next(iter(part["methods"].values()))["parts"])
+    heads = (f"step of {part['batch']} x {height}x{width}", "CPU ms", "of finetune", "MiB", *names)
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, row in part["methods"].items():
+        memory = "-" if row["memory"] is None else f"{row['memory']:.0f}"
+        cells = [name, f"{row['cpu']:.0f}", f"{row['ratio']:.2f}", memory, *(f"{row['parts'][n]:.0f}" for n in names)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, "", f"Bound by convolutions, (E + 2 D) / 3 (E + D): {part['bound_by_convolutions']:.2f}", ""]
+
+
+if __name__ == "__main__":
+    main()
