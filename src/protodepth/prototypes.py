@@ -28,7 +28,7 @@ def bias(
     absent: Float[Tensor, "*b N"] | None = None,
 ) -> Float[Tensor, "b n c"]:
     r"""Local bias :math:`B = \mathrm{softmax}(X K^\top / \sqrt c)\, P` (Eq. 8); ``absent``: -inf for padding."""
-    scores = X @ (K / math.sqrt(X.shape[-1])).mT  # scaling K, not the scores, is N/n of the work
+    scores = X @ (K / math.sqrt(X.shape[-1])).transpose(-2, -1)  # scaling K, not the scores, is N/n of the work
     if absent is not None:
         scores = scores + absent.unsqueeze(-2)
     return torch.softmax(scores, dim=-1) @ P  # on a CPU faster than the fused attention for so few keys
@@ -158,7 +158,8 @@ def apply(
         elif spec.layout == "bnc":
             adapted[spec.name] = adapt(X, *values[spec.name])
         else:
-            adapted[spec.name] = adapt(X.flatten(2).mT, *values[spec.name]).mT.reshape(X.shape)
+            rows = adapt(X.flatten(2).transpose(1, 2), *values[spec.name])  # not .mT: a trace cannot export it
+            adapted[spec.name] = rows.transpose(1, 2).reshape(X.shape)
     return adapted
 
 

@@ -116,7 +116,10 @@ def peak_memory(call: Call) -> float | None:
 
 
 def memory_above(call: Call) -> float | None:
-    """What ``peak_memory`` is above the resident memory before the call, in MiB."""
+    """What ``peak_memory`` is above the resident memory before the call, in MiB.
+
+    Only the first call of a fresh process: later ones live in memory that earlier ones left behind.
+    """
     status = Path("/proc/self/status")
     before = _status(status, "VmRSS") if status.exists() and not torch.cuda.is_available() else 0.0
     peak = peak_memory(call)

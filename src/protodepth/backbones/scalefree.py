@@ -86,7 +86,7 @@ def continued_to_pixels() -> Float[Tensor, "36 3 3 3"]:
 def around(planes: Float[Tensor, "b 3 h w"], weight: Tensor, dilation: int) -> Float[Tensor, "b p 9 h w"]:
     """The planes of the 3 x 3 cells around each cell, continued by one of the two convolutions above."""
     near = F.conv2d(F.pad(planes, [dilation] * 4, mode="replicate"), weight, dilation=dilation)
-    return near.unflatten(1, (-1, 9))
+    return near.unflatten(1, (-1, 9))  # type: ignore[no-untyped-call]
 
 
 def mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -> Float[Tensor, "b q h w"]:
@@ -279,7 +279,7 @@ class ScaleFree(Backbone):
         """What the head says.  A graph has a convolution for each part: there, a split of one output is a slow copy."""
         if not torch.onnx.is_in_onnx_export():
             return self.head(x).float().split(self.parts, 1)
-        weights, biases = self.head.weight.split(self.parts), self.head.bias.split(self.parts)  # type: ignore[union-attr]
+        weights, biases = self.head.weight.split(self.parts), self.head.bias.split(self.parts)  # type: ignore[union-attr,no-untyped-call]
         return [F.conv2d(x, w, b) for w, b in zip(weights, biases, strict=True)]
 
     def _depth(self, answers: Sequence[Tensor], context: Mapping[str, Any]) -> Depth:
@@ -298,7 +298,8 @@ class ScaleFree(Backbone):
             logits = weight.unsqueeze(1) + alike(here, look, dilation)
             mixed = mix(logits, around(planes, self.get_buffer(f"continued{dilation}"), dilation))
             d, slopes = mixed[:, :1], mixed[:, 1:]
-        closer = up.unflatten(1, (4, 9)) + alike(fine_looks.unflatten(1, (4, LIKENESS)), look, 1)
+        fine = fine_looks.unflatten(1, (4, LIKENESS))  # type: ignore[no-untyped-call]
+        closer = up.unflatten(1, (4, 9)) + alike(fine, look, 1)  # type: ignore[no-untyped-call]
         full = mix(closer, around(mixed, self.to_pixels, 1))
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()

@@ -44,7 +44,7 @@ class MeasureSpeed:
             if self.threads < 1:
                 raise ConfigError(f"--threads must be at least 1, got {self.threads}")
             torch.set_num_threads(self.threads)
-        named = tuple(e for e in self.engine if e not in ("all", "none"))
+        named = tuple(e for e in self.engine if e != "all" and e != "none")
         engines = tuple(dict.fromkeys((*(installed() if "all" in self.engine else ()), *named)))
         size = parse_size(self.size)
         model = load_model(self.model)

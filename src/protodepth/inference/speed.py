@@ -152,8 +152,18 @@ def measure_speed(
 
 def _row(name: str, laps: Laps, base: Laps, gflop: float, peak: float, memory: float | None) -> SpeedRow:
     share = gflop / max(laps.median(), 1e-9) / peak
-    ms = [1000 * t for t in (laps.median(), laps.p95(), laps.wall_median(), laps.wall_p95(), laps.first)]
-    return SpeedRow(name, *ms, stopwatch.ratio(laps, base), gflop, share, memory)
+    return SpeedRow(
+        name=name,
+        cpu=1000 * laps.median(),
+        cpu_p95=1000 * laps.p95(),
+        wall=1000 * laps.wall_median(),
+        wall_p95=1000 * laps.wall_p95(),
+        warmup=1000 * laps.first,
+        over_base=stopwatch.ratio(laps, base),
+        gflop=gflop,
+        share=share,
+        memory=memory,
+    )
 
 
 def _torch_ways(model: ProtoDepth, domain: str | None) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
-from protodepth.training.fast import kept_features
+from protodepth.training.fast import check_layout, kept_features
 from protodepth.training.log import Log, silent
 from protodepth.training.schedule import Schedule
 from protodepth.training.state import Keeper, TrainingState

@@ -22,16 +22,15 @@ class StepTime:
 
     cpu: float  # median over the turns
     ratio: float  # median over the turns of this step's time / that of the first method
-    parts: dict[str, float] = field(default_factory=dict)  # mean over the turns, by PARTS
-    memory: float | None = None  # MiB above what the process held before the step; None where the system does not tell
+    parts: dict[str, float] = field(default_factory=dict)  # mean over the same turns, by PARTS
 
 
 class _Steps:
     """Steps of one learner, each on the next batch of its own stream."""
 
-    def __init__(self, learner: Learner, domain: Domain) -> None:
+    def __init__(self, learner: Learner, domain: Domain, warmup: int) -> None:
         schedule = learner.schedule
-        self.learner, self.sections, self.step = learner, Sections(), 0
+        self.learner, self.sections, self.step, self.warmup = learner, Sections(), 0, warmup
         self.stream = training_batches(domain.train, schedule.batch_size, seed=learner.seed, domain=domain.name)
         self.features = kept_features(learner.method, schedule.cache)
         self.features.__enter__()
@@ -57,6 +56,8 @@ class _Steps:
         with self.sections.watching(self.places()):
             fit_module.train_step(self.learner, self.read(), self.step)
         self.step += 1
+        if self.step == self.warmup:
+            self.sections.seconds.clear()  # first steps also draw, allocate and fill caches
 
     def parts(self) -> dict[str, float]:
         """Milliseconds a step.  What of the forward pass is none of the named parts is the loss."""
@@ -65,7 +66,7 @@ class _Steps:
         inner = sum(named[name] for name in ("encoder", "prototypes", "decoder", "pose"))
         named["loss"] = seconds.get("forward", 0.0) - inner
         named["backward"] = seconds.get("gradients", 0.0) - seconds.get("forward", 0.0)
-        return {name: 1000 * value / max(self.step, 1) for name, value in named.items()}
+        return {name: 1000 * value / max(self.step - self.warmup, 1) for name, value in named.items()}
 
     def close(self) -> None:
         self.features.__exit__(None, None, None)
@@ -78,22 +79,17 @@ def step_times(
     *,
     turns: int = 8,
     warmup: int = 2,
-    memory: bool = False,
 ) -> dict[str, StepTime]:
     """One step of every learner in each turn; the first is what the others are compared with.
 
     A busy machine hurts all alike, and CPU time leaves out what other programs take.
     """
-    steps = {name: _Steps(learner, domain) for name, learner in learners.items()}
+    steps = {name: _Steps(learner, domain, warmup) for name, learner in learners.items()}
     try:
         laps = stopwatch.in_turns(dict(steps), turns, warmup)
         parts = {name: one.parts() for name, one in steps.items()}
-        peaks = {name: stopwatch.memory_above(one) if memory else None for name, one in steps.items()}
     finally:
         for one in steps.values():
             one.close()
     first = laps[next(iter(laps))]
-    return {
-        name: StepTime(1000 * lap.median(), stopwatch.ratio(lap, first), parts[name], peaks[name])
-        for name, lap in laps.items()
-    }
+    return {name: StepTime(1000 * lap.median(), stopwatch.ratio(lap, first), parts[name]) for name, lap in laps.items()}

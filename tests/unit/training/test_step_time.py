@@ -25,7 +25,7 @@ def test_every_part_is_timed_and_together_they_are_a_step(room: Domain) -> None:
     apply = model_module.apply
     schedule = Schedule(batch_size=2)
     learners = {name: learner(name, room, schedule, pose=True) for name in ("finetune", "protodepth")}
-    times = step_times(learners, room, turns=3, warmup=1, memory=True)
+    times = step_times(learners, room, turns=3, warmup=1)
     assert times["finetune"].ratio == 1
     for time in times.values():
         assert tuple(time.parts) == PARTS

@@ -18,6 +18,7 @@ OVERLAP = 0.85  # of the view of a frame, that its neighbours must share
 STILL = 0.0015  # below this share (1 px at 640) two frames are the same view
 STILL_GREY = 1.0 / 255  # mean grey difference of thumbnails below which two frames without poses are the same view
 MAX_STRIDE = 30
+BLOCK = 128  # pairs at once: their 768 rays fit into a processor's cache
 
 
 def parallax(positions: Float[np.ndarray, "n 3"], stride: int, focal: float, depth: float) -> Float[np.ndarray, "m"]:
@@ -36,9 +37,17 @@ def overlap(
     A grid of rays is cut off at ``depth`` and looked for in the other camera; ``focal`` in widths, ``aspect`` = h / w.
     NaN where a pose is.
     """
+    pairs = (poses[:-stride], poses[stride:])
+    count = len(pairs[0])
+    blocks = [tuple(p[n : n + BLOCK] for p in pairs) for n in range(0, max(count, 1), BLOCK)]
+    return np.concatenate([_overlap(here, there, focal, aspect, depth) for here, there in blocks])
+
+
+def _overlap(
+    here: Float[np.ndarray, "m 4 4"], there: Float[np.ndarray, "m 4 4"], focal: float, aspect: float, depth: float
+) -> Float[np.ndarray, "m"]:
     x, y = np.meshgrid((np.arange(32) + 0.5) / 32 - 0.5, ((np.arange(24) + 0.5) / 24 - 0.5) * aspect)
     points = np.stack([x.ravel() / focal, y.ravel() / focal, np.ones(x.size)]) * depth
-    here, there = poses[:-stride], poses[stride:]
     world = here[:, :3, :3] @ points + here[:, :3, 3:]
     seen = np.swapaxes(there[:, :3, :3], 1, 2) @ (world - there[:, :3, 3:])
     z = np.maximum(seen[:, 2], 1e-9)

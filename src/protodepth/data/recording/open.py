@@ -10,6 +10,7 @@ my_recording/
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -163,6 +164,9 @@ class Recording:
 
 def _relative(path: Path, root: Path) -> str:
     """From the recording's folder; recording.toml may also name folders elsewhere."""
+    text, inside = str(path), f"{root}{os.sep}"
+    if text.startswith(inside):  # the usual case, for each of thousands of files
+        return text.removeprefix(inside).replace(os.sep, "/")
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
 
 

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 from time import perf_counter as clock
 from typing import Any, Literal
@@ -201,31 +200,30 @@ def _traced(graph: Graph, inputs: Mapping[str, Tensor], outputs: Sequence[str]) 
 
     A trace that took note of the batch's size is found by the check, which runs other ones.
     """
-    onnx, buffer = need("onnx"), BytesIO()
-    torch.onnx.export(
-        graph,
-        tuple(inputs.values()),
-        buffer,
-        dynamo=False,
-        opset_version=18,
-        input_names=list(inputs),
-        output_names=list(outputs),
-        dynamic_axes={name: {0: "batch"} for name in (*inputs, *outputs)},
-    )
-    return onnx.load_from_string(_folded(buffer.getvalue()))
+    with tempfile.TemporaryDirectory() as folder:
+        traced, folded = Path(folder) / "traced.onnx", Path(folder) / "folded.onnx"
+        torch.onnx.export(
+            graph,
+            tuple(inputs.values()),
+            traced,
+            dynamo=False,
+            opset_version=18,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes={name: {0: "batch"} for name in (*inputs, *outputs)},
+        )
+        _fold(traced, folded)
+        return need("onnx").load(str(folded))
 
 
-def _folded(data: bytes) -> bytes:
-    """The same graph with its constants computed: only standard operations, a fraction of the nodes."""
+def _fold(file: Path, out: Path) -> None:
+    """Write the same graph with its constants computed: only standard operations, a fraction of the nodes."""
     runtime = need("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = 4
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "folded.onnx"
-        options.optimized_model_filepath = str(file)
-        runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        return file.read_bytes()
+    options.optimized_model_filepath = str(out)
+    runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def _range(program: Any, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
