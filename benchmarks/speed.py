@@ -323,7 +323,7 @@ def growth(turns: int) -> tuple[list[Measured], dict[str, Any]]:
 
 PARTS: dict[str, Callable[[bool], tuple[list[Measured], dict[str, Any]]]] = {
     "default": lambda quick: default_model((480, 640), 4 if quick else 9),
-    "inference": lambda quick: kbnet_inference((120, 160) if quick else (480, 640), 5 if quick else 7),
+    "inference": lambda quick: kbnet_inference((120, 160) if quick else (480, 640), 5),
     "domains": lambda quick: many_domains((64, 96) if quick else (240, 320), 7 if quick else 9),
     "training": lambda quick: training((64, 96) if quick else (208, 288), 3 if quick else 5),
     "pose": lambda quick: pose_training((64, 96) if quick else (208, 288), 3 if quick else 5),
@@ -413,7 +413,7 @@ def engine_lines(part: dict[str, Any]) -> list[str]:
 
 def step_lines(part: dict[str, Any], poses: str) -> list[str]:
     height, width = part["size"]
-    names = list(next(iter(part["methods"].values()))["parts"])
+    names = list(next(iter(part["methods"].values())).get("parts", {}))
     heads = (f"step of {part['batch']} x {height}x{width}, {poses}", "CPU ms", "of finetune", *names)
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, row in part["methods"].items():

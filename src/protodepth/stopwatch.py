@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-Call = Callable[[], object]
+Timed = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Laps:
         return float(np.percentile(self.wall, 95))
 
 
-def in_turns(calls: Mapping[str, Call], runs: int, warmup: int) -> dict[str, Laps]:
+def in_turns(calls: Mapping[str, Timed], runs: int, warmup: int) -> dict[str, Laps]:
     """Times of each call, one of each in every round; each round starts with another.
 
     >>> len(in_turns({"a": lambda: 1, "b": lambda: 2}, runs=3, warmup=1)["a"].cpu)
@@ -65,7 +65,7 @@ def ratio(laps: Laps, base: Laps) -> float:
     return float(np.median([a / max(b, 1e-9) for a, b in zip(laps.cpu, base.cpu, strict=True)]))
 
 
-def gflop(call: Call) -> float:
+def gflop(call: Timed) -> float:
     """Billions of multiplications and additions in convolutions and matrix products."""
     with FlopCounterMode(display=False) as counter:
         call()
@@ -75,7 +75,7 @@ def gflop(call: Call) -> float:
 PRODUCT = 768  # side of the matrices by which the machine's peak is measured
 
 
-def product(device: torch.device | str = "cpu", side: int = PRODUCT) -> Call:
+def product(device: torch.device | str = "cpu", side: int = PRODUCT) -> Timed:
     """A large matrix product: what the machine can do at most, to be timed in turns with the rest."""
     a, b = (torch.rand(side, side, device=device) for _ in range(2))
 
@@ -97,7 +97,7 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def peak_memory(call: Call) -> float | None:
+def peak_memory(call: Timed) -> float | None:
     """Largest resident memory of the process while the call runs, in MiB (Linux; on a GPU:
     what torch allocated there).
     """
@@ -115,7 +115,7 @@ def peak_memory(call: Call) -> float | None:
     return _status(status, "VmHWM")
 
 
-def memory_above(call: Call) -> float | None:
+def memory_above(call: Timed) -> float | None:
     """What ``peak_memory`` is above the resident memory before the call, in MiB.
 
     Only the first call of a fresh process: later ones live in memory that earlier ones left behind.

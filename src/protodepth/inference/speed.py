@@ -16,7 +16,7 @@ from protodepth.inference.engines.cache import engine_for
 from protodepth.inference.engines.graph import random_batch
 from protodepth.model import ProtoDepth
 from protodepth.report.charts import Bar, bar_chart
-from protodepth.stopwatch import Call, Laps
+from protodepth.stopwatch import Laps, Timed
 from protodepth.types import BASE, Batch
 
 EngineName = Literal["channels_last", "compiled", "onnx", "openvino"]
@@ -178,7 +178,7 @@ def _torch_ways(model: ProtoDepth, domain: str | None) -> dict[str, str | None]:
     return ways
 
 
-def predicting(model: ProtoDepth, batch: Batch, domain: str | None) -> Call:
+def predicting(model: ProtoDepth, batch: Batch, domain: str | None) -> Timed:
     def run() -> None:
         model.predict_batch(batch, domain)
         stopwatch.wait(batch.image.device)
@@ -186,7 +186,7 @@ def predicting(model: ProtoDepth, batch: Batch, domain: str | None) -> Call:
     return run
 
 
-def engine_call(model: ProtoDepth, batch: Batch, engine: EngineName, domain: str | None, threads: int) -> Call:
+def engine_call(model: ProtoDepth, batch: Batch, engine: EngineName, domain: str | None, threads: int) -> Timed:
     """Another way to predict the same frame, with as many threads as PyTorch has; graphs include pre-processing."""
     if engine in ("onnx", "openvino"):
         graph = engine_for(model, engine, batch.size, domain=domain, threads=threads)
