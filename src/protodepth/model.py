@@ -12,7 +12,6 @@ from protodepth import extras
 from protodepth.backbones.base import Backbone
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import DomainError, UnknownNameError
-from protodepth.features import FeatureCache
 from protodepth.notebook import Notebook
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
 from protodepth.selection import Rule, StatisticsTable, choose
@@ -20,7 +19,7 @@ from protodepth.storage import folders
 from protodepth.storage.history import History
 from protodepth.storage.official.prototypes import Names, load_official_prototypes
 from protodepth.storage.paths import check_name
-from protodepth.types import BASE, Batch, BatchPrediction, Latents, Overhead
+from protodepth.types import BASE, Batch, BatchPrediction, Overhead
 
 
 class ProtoDepth(Notebook, nn.Module):
@@ -40,7 +39,6 @@ class ProtoDepth(Notebook, nn.Module):
         self.history: dict[str, History] = {}  # domain -> what it was learned from, when, how
         self.statistics = StatisticsTable()  # domain -> of its sample descriptors, to tell what is unknown
         self.rule = Rule()  # how a domain is chosen where none is given
-        self.features: FeatureCache | None = None  # latents of frames that come again, while a domain is learned
         self._domains = nn.ModuleDict()  # by "d_<name>" (a name could be an attribute); replaced, not changed: threads
         self._active: str | None = None
 
@@ -147,7 +145,7 @@ class ProtoDepth(Notebook, nn.Module):
     def complete(self, batch: Batch, domain: str | None, rule: Rule | None = None) -> BatchPrediction:
         """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode; no state changes."""
         held, bottleneck = self._held(), self.backbone.bottleneck
-        latents = self._encode(extras.registered(batch, [held.get(domain or "")] * len(batch)))
+        latents = self.backbone.encode(extras.registered(batch, [held.get(domain or "")] * len(batch)))
         s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
         names, R = self.descriptors(held)
         if domain is None and held and not names:
@@ -169,10 +167,6 @@ class ProtoDepth(Notebook, nn.Module):
             context=latents.context,
             distances=choice.distances,
         )
-
-    def _encode(self, batch: Batch) -> Latents:
-        encode = self.backbone.encode
-        return encode(batch) if self.features is None else self.features.encode(encode, batch)
 
     def _values(self, domains: tuple[str, ...], held: dict[str, DomainPrototypes]) -> dict[str, Values]:
         """One set for all samples (the very same arithmetic as when it is given by name), or a row for each sample."""

@@ -158,8 +158,7 @@ def apply(
         elif spec.layout == "bnc":
             adapted[spec.name] = adapt(X, *values[spec.name])
         else:
-            rows = adapt(X.flatten(2).transpose(1, 2), *values[spec.name])  # not .mT: a trace cannot export it
-            adapted[spec.name] = rows.transpose(1, 2).reshape(X.shape)
+            adapted[spec.name] = adapt(X.flatten(2).transpose(1, 2), *values[spec.name]).transpose(1, 2).reshape_as(X)
     return adapted
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -39,8 +40,13 @@ def kept_features(method: Method, limit: float | None) -> Iterator[FeatureCache 
     if limit is None or not frozen:
         yield None
         return
-    method.model.features = FeatureCache(int(limit * GIB))
+    network, cache = method.backbone, FeatureCache(int(limit * GIB))
+    before = vars(network).get("encode")
+    network.encode = partial(cache.encode, network.encode)  # type: ignore[method-assign]
     try:
-        yield method.model.features
+        yield cache
     finally:
-        method.model.features = None
+        if before is None:
+            del network.encode
+        else:
+            network.encode = before  # type: ignore[method-assign]

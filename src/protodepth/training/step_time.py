@@ -39,7 +39,7 @@ class _Steps:
         method, pose = self.learner.method, self.learner.method.objective.pose
         return [
             (self, "read", "data"),
-            (method.model.features or type(method.backbone), "encode", "encoder"),
+            (method.backbone if "encode" in vars(method.backbone) else type(method.backbone), "encode", "encoder"),
             (method.model, "_values", "prototypes"),
             (model_module, "apply", "prototypes"),
             (type(method.backbone), "decode", "decoder"),
