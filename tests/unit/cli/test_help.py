@@ -89,7 +89,10 @@ def test_options_stand_in_the_groups_input_output_learning_machine(capsys: pytes
             ["predict", "--out", "x", "--format=kiti"],
             "predict --format kiti: did you mean kitti? choose one of: kitti, mm, npy",
         ),
-        (["speed", "--engine", "onnx", "tensorrt"], "speed --engine tensorrt: choose one of: onnx, openvino"),
+        (
+            ["speed", "--engine", "onnx", "tensorrt"],
+            "speed --engine tensorrt: choose one of: all, none, channels_last, compiled, onnx, openvino",
+        ),
         (["speed", "--runs"], "speed --runs needs a value, N"),
     ],
 )
