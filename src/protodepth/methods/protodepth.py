@@ -18,7 +18,7 @@ from protodepth.types import Batch, BatchPrediction, LossTerms, View
 # Factors of the learning rate, chosen on val scenes of the worlds:
 # A acts on every pixel at once, while keys move only through W.
 RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3}
-OF_PARTS = 0.02  # weights of the decoder move as in finetuning, prototypes fifty times as far
+OF_PARTS = 0.04  # weights of the decoder move as in finetuning, prototypes some 25 times as far
 
 
 @methods.register("protodepth")

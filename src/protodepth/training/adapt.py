@@ -36,7 +36,7 @@ from protodepth.types import BASE
 
 logger = logging.getLogger("protodepth")
 HELPED = 0.01  # a smaller share of the error gone is no help
-RATES = {"hidden": 2e-2, "paper": 6e-2}  # of the prototypes; chosen on val blocks of recordings and on val scenes
+RATES = {"hidden": 1e-2, "paper": 6e-2}  # of the prototypes; chosen on val blocks of recordings and on val scenes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
