@@ -19,7 +19,7 @@ from helpers.data_scene import walk
 from helpers.lidar_writers import write_waymo
 from helpers.mutants import mutants
 from protodepth.data.arguments import open_domain
-from protodepth.data.datasets import nyu_v2, rosbag, waymo
+from protodepth.data.datasets import nyu_v2, ros_messages, waymo
 from protodepth.data.files import images
 from protodepth.errors import ProtoDepthError
 
@@ -29,7 +29,7 @@ Attacked = tuple[Path, Callable[[], object]]
 
 def clear() -> None:
     """What the readers keep of an earlier file."""
-    for function in (rosbag._open_bag, rosbag._times, waymo._index, waymo._group, waymo._only_row):
+    for function in (ros_messages.open_bag, ros_messages.times, waymo._index, waymo._group, waymo._only_row):
         function.cache_clear()
 
 

@@ -70,7 +70,8 @@ def _read_hdf5(path: Path, inside: str) -> np.ndarray:
                 raise DataError(f"{path} has no array {name!r}, it has: {', '.join(file)}")
             return np.asarray(file[name][int(row)] if row else file[name])
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # what the library raises
-        raise DamagedFileError(f"{path} cannot be read as HDF5 ({error}): truncated download?") from None
+        reason = f"{error}".partition("\n")[0]
+        raise DamagedFileError(f"{path} cannot be read as HDF5 ({reason}): truncated download?") from None
 
 
 @register_scan("nyu_v2")

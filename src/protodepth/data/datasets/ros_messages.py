@@ -53,7 +53,8 @@ def open_bag(path: Path) -> Any:
     try:
         reader.open()
     except (AnyReaderError, ReaderError, ReaderError2, OSError, ValueError) as error:
-        raise DataError(f"{path} is not a readable ROS 1 or ROS 2 bag ({error})") from None
+        reason = f"{error}".partition("\n")[0]
+        raise DataError(f"{path} is not a readable ROS 1 or ROS 2 bag ({reason})") from None
     return reader
 
 

@@ -50,7 +50,8 @@ def _index(path: Path, second: str | None) -> tuple[Any, dict[tuple[int, int], t
     try:
         file = _parquet_library().ParquetFile(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read as parquet ({error})") from None
+        reason = f"{error}".partition("\n")[0]
+        raise DataError(f"{path} cannot be read as parquet ({reason})") from None
     keys = ["key.frame_timestamp_micros", *([second] if second else [])]
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for group in range(file.num_row_groups):

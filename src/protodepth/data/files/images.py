@@ -154,7 +154,10 @@ def _read_exr(path: Path) -> Float[np.ndarray, "h w"]:
         with OpenEXR.File(str(path), separate_channels=True) as file:
             channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
     except (RuntimeError, ValueError, TypeError) as error:  # what the library raises for damaged files
-        raise DamagedFileError(f"{path} cannot be read as EXR ({error}): truncated or damaged, copy it again") from None
+        reason = f"{error}".partition("\n")[0]
+        raise DamagedFileError(
+            f"{path} cannot be read as EXR ({reason}): truncated or damaged, copy it again"
+        ) from None
     if len(channels) != 1 and "R" not in channels:
         raise DataError(f"{path} has the channels {', '.join(channels)}: expected one, or depth in R")
     return channels["R"] if "R" in channels else next(iter(channels.values()))
