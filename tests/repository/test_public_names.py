@@ -9,8 +9,6 @@ WORDS = 4  # of a description: fewer say nothing
 # Every experiment's file has these two; experiments/catalogue.py takes them from the module that it is given.
 OF_AN_EXPERIMENT = {"plan", "show"}
 
-NOT_YET = {"backbones/scalefree.py"}  # its helpers are still public
-
 
 def documented(module: str, name: str, documents: str) -> bool:
     return f"`{name}`" in documents or f"{module.removeprefix('protodepth.')}.{name}" in documents
@@ -24,7 +22,7 @@ def test_a_function_that_only_its_own_file_uses_is_private() -> None:
         expected = in_a_table(text) | (OF_AN_EXPERIMENT if ".experiments." in module else set())
         for name, node in definitions(text).items():
             there = used.get((module, name)) or name in expected or documented(module, name, documents)
-            if isinstance(node, ast.FunctionDef) and not there and str(path.relative_to(PACKAGE)) not in NOT_YET:
+            if isinstance(node, ast.FunctionDef) and not there:
                 alone.append(f"{path.relative_to(PACKAGE)}: {name}")
     assert not alone, "call these _name, or let another file use them"
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.layers import plain_conv
 from protodepth.backbones.planes import Planes, local_planes, pyramid
 from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Modality
 
@@ -33,18 +34,18 @@ LIKENESS = 6  # numbers by which two places are found alike
 FEATURES = 18  # what the depth encoder is told of a cell
 
 
-def single(device: torch.device) -> AbstractContextManager[None]:
+def _single(device: torch.device) -> AbstractContextManager[None]:
     """Single precision inside a region of half precision: planes are made of differences."""
     half = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if half else nullcontext()  # type: ignore[return-value]
 
 
-def soft(x: Tensor) -> Tensor:
+def _soft(x: Tensor) -> Tensor:
     """Nearly x below 1, never beyond 5: neither a wild point nor a wild weight makes an answer that is no number."""
     return x / (1 + x.abs() / 5)
 
 
-def corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
+def _corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
     """What a slope adds from a cell's centre to its four pixels, in the order of pixel_unshuffle."""
     x, y = slopes.chunk(2, 1)
     return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
@@ -89,7 +90,7 @@ def around(planes: Float[Tensor, "b 3 h w"], weight: Tensor, dilation: int) -> F
     return near.unflatten(1, (-1, 9))  # type: ignore[no-untyped-call]
 
 
-def mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -> Float[Tensor, "b q h w"]:
+def _mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -> Float[Tensor, "b q h w"]:
     """The parts' mean, weighted by the softmax of the logits."""
     if not torch.onnx.is_in_onnx_export():
         return (logits.softmax(2) * parts).sum(2)
@@ -97,14 +98,7 @@ def mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -
     return (weights * parts).sum(2) / weights.sum(2)
 
 
-def conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2)
-    nn.init.kaiming_normal_(layer.weight, a=0.2)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer
-
-
-def active(x: Tensor) -> Tensor:
+def _active(x: Tensor) -> Tensor:
     return F.leaky_relu(x, 0.1)
 
 
@@ -113,11 +107,11 @@ class ScaleFreeStage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.down, self.mix = conv(inputs, outputs, stride=2), conv(outputs, outputs)
+        self.down, self.mix = plain_conv(inputs, outputs, stride=2), plain_conv(outputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.down(active(x))
-        return x + self.mix(active(x))
+        x = self.down(_active(x))
+        return x + self.mix(_active(x))
 
 
 class SkipMerge(nn.Module):
@@ -126,16 +120,16 @@ class SkipMerge(nn.Module):
     def __init__(self, inputs: int, skips: int, outputs: int) -> None:
         super().__init__()
         self.up, self.join, self.mix = (
-            conv(inputs, outputs, size=1),
-            conv(skips, outputs, size=1),
-            conv(outputs, outputs),
+            plain_conv(inputs, outputs, size=1),
+            plain_conv(skips, outputs, size=1),
+            plain_conv(outputs, outputs),
         )
 
     def forward(self, x: Tensor, skips: Tensor) -> Tensor:
         height, width = skips.shape[-2:]
         up = F.interpolate(self.up(x), scale_factor=2.0, mode="nearest")[..., :height, :width]
-        x = up + self.join(active(skips))
-        return active(x + self.mix(active(x)))
+        x = up + self.join(_active(skips))
+        return _active(x + self.mix(_active(x)))
 
 
 @backbones.register("scalefree")
@@ -174,12 +168,12 @@ class ScaleFree(Backbone):
         self.image_widths, self.depth_widths = tuple(image_widths), tuple(depth_widths)
         self.decoder_widths = tuple(decoder_widths)
         i, d = self.image_widths, self.depth_widths
-        self.image_stages = nn.ModuleList([conv(12, i[0]), *(ScaleFreeStage(a, b) for a, b in pairwise(i))])
-        entry = conv(FEATURES + i[0], d[0])
+        self.image_stages = nn.ModuleList([plain_conv(12, i[0]), *(ScaleFreeStage(a, b) for a, b in pairwise(i))])
+        entry = plain_conv(FEATURES + i[0], d[0])
         self.depth_stages = nn.ModuleList([entry, *(ScaleFreeStage(d[n] + i[n], d[n + 1]) for n in range(4))])
         widths = (*self.decoder_widths, i[4] + d[4])
         self.merges = nn.ModuleList([SkipMerge(widths[n + 1], i[n] + d[n], widths[n]) for n in range(4)])
-        self.last = conv(widths[0], widths[0])
+        self.last = plain_conv(widths[0], widths[0])
         nn.init.zeros_(self.last.weight)
         self.parts = (4, 1, *[9 for _ in DILATIONS], 36, 4, LIKENESS, 4 * LIKENESS)
         self.head = nn.Conv2d(widths[0], sum(self.parts), 1)
@@ -231,7 +225,7 @@ class ScaleFree(Backbone):
         unit = (known.log().sum((1, 2, 3), keepdim=True) / count).exp()
         v = torch.where(z > 0, known / unit, torch.ones_like(z)).log()
         values, points = F.pixel_unshuffle(v, 2), F.pixel_unshuffle(mask, 2)
-        with single(z.device):
+        with _single(z.device):
             planes = local_planes(values, points, self.gather, self.pull, self.push)
         features = self._features(planes, values, points)
         image = image - batch.image.mean((1, 2, 3), keepdim=True)
@@ -244,7 +238,7 @@ class ScaleFree(Backbone):
             depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
             layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
         layers["latent_image"], layers["latent_depth"] = layers.pop("skip4_image"), layers.pop("skip4_depth")
-        shown = [active(layers[f"skip{n}_image"]).mean((2, 3), keepdim=True) for n in range(3)]
+        shown = [_active(layers[f"skip{n}_image"]).mean((2, 3), keepdim=True) for n in range(3)]
         layers["signature"] = torch.cat(shown, 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
@@ -253,26 +247,26 @@ class ScaleFree(Backbone):
         """What the points say of each cell, in their own spread."""
         slopes = torch.cat([p.slopes_x[:, :1], p.slopes_y[:, :1]], 1)
         sharp = p.guesses[:, :1]
-        off = points * (values - sharp - corners(slopes))
+        off = points * (values - sharp - _corners(slopes))
         relative = [sharp - p.mean, p.guesses[:, 1:] - sharp, off, 4 * slopes]  # the change over eight pixels
         density = (p.weight.clamp(min=1e-9).log() + 4) / 4
         features = [
-            soft(torch.cat(relative, 1) / p.spread),
+            _soft(torch.cat(relative, 1) / p.spread),
             points,
             (10 * p.spread).log(),
             density,
-            soft(p.reach.sqrt()),
+            _soft(p.reach.sqrt()),
         ]
         return torch.cat(features, 1)
 
     def decode(self, latents: Latents) -> Depth:
         layers, context = latents.layers, latents.context
-        x = active(torch.cat([layers["latent_image"], layers["latent_depth"]], 1))
+        x = _active(torch.cat([layers["latent_image"], layers["latent_depth"]], 1))
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
-        x = x + active(self.last(x))
+        x = x + _active(self.last(x))
         answers = self._answers(x)
-        with single(x.device):
+        with _single(x.device):
             return self._depth(answers, context)
 
     def _answers(self, x: Tensor) -> Sequence[Tensor]:
@@ -287,20 +281,20 @@ class ScaleFree(Backbone):
         gate, residual, *near, up, trust, look, fine_looks = answers
         p, values = context["planes"], context["values"]
         gate = gate.softmax(1)
-        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * soft(residual)
+        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * _soft(residual)
         slopes = torch.cat([(gate * s).sum(1, keepdim=True) for s in (p.slopes_x, p.slopes_y)], 1)
         kept = context["points"] * _keep(trust)
         count = kept.sum(1, keepdim=True)
-        measured = (kept * (values - corners(slopes))).sum(1, keepdim=True) / count.clamp(min=1e-6)
+        measured = (kept * (values - _corners(slopes))).sum(1, keepdim=True) / count.clamp(min=1e-6)
         held, here = count.clamp(max=1), look.unsqueeze(1)
         for weight, dilation in zip(near, DILATIONS, strict=True):
             planes = torch.cat([d + held * (measured - d), slopes], 1)
             logits = weight.unsqueeze(1) + alike(here, look, dilation)
-            mixed = mix(logits, around(planes, self.get_buffer(f"continued{dilation}"), dilation))
+            mixed = _mix(logits, around(planes, self.get_buffer(f"continued{dilation}"), dilation))
             d, slopes = mixed[:, :1], mixed[:, 1:]
         fine = fine_looks.unflatten(1, (4, LIKENESS))  # type: ignore[no-untyped-call]
         closer = up.unflatten(1, (4, 9)) + alike(fine, look, 1)  # type: ignore[no-untyped-call]
-        full = mix(closer, around(mixed, self.to_pixels, 1))
+        full = _mix(closer, around(mixed, self.to_pixels, 1))
         full = full + kept * (values - full)
         depth = context["unit"] * F.pixel_shuffle(full, 2).exp()
         return depth[..., : context["size"][0], : context["size"][1]]
