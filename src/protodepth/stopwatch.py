@@ -1,4 +1,4 @@
-"""A stopwatch for a shared machine: everything in turns, CPU time beside wall time, counts beside both."""
+"""A stopwatch for a shared machine: everything in turns, CPU beside wall time and by section, counts beside both."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Frames, datasets of frames and domains: the nouns of the data.  The only way ground truth enters is evaluation."""
+"""Frames, datasets of frames, splits by blocks of time, domains: the nouns of the data.  Truth enters by evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""LiDAR points into a camera's picture: what KITTI did for its users, for the datasets that did not."""
+"""Depth maps to points and points into a camera's picture: what KITTI did for its users, for datasets that did not."""
 
 import numpy as np
 from scipy import ndimage

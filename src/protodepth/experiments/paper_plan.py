@@ -1,4 +1,4 @@
-"""Which of the paper's recipes a bench runs: whenever its data are the paper's datasets, or by name."""
+"""Which of the paper's recipes ``bench`` and ``train`` run on the data they are given, by its datasets or by name."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""What describes a domain: the descriptors of its frames, their mean and scatter, and the descriptor of D_1."""
+"""What describes a domain: descriptors of its frames, their mean and scatter, which frames count as left out, and the
+descriptor of D_1.
+"""
 
 from dataclasses import replace
 

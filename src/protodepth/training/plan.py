@@ -1,4 +1,6 @@
-"""How much is learned from a recording: crop, steps and judgings from its frames and the time that the user gives."""
+"""How much is learned from a recording, and how long a step and the whole take here: crop, steps and judgings from
+its frames and the time that the user gives.
+"""
 
 import math
 import time
@@ -97,7 +99,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def step_seconds(run: Callable[[Schedule, Callable[[int], None]], object], schedule: Schedule, steps: int = 5) -> float:
-    """Median time of a few steps; the first one also warms up."""
+    """How long a step of adapting takes here: the median of a few that are tried; the first one also warms up."""
     clock: list[float] = []
     run(replace(schedule, steps=steps), lambda step: clock.append(time.monotonic()))
     return float(np.median(np.diff(clock))) if len(clock) > 1 else 0.0

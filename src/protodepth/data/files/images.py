@@ -1,4 +1,4 @@
-"""Pictures and depth maps in files, their names, sizes and units. Depth leaves this file in metres, 0 where unknown.
+"""Pictures and depth maps in files: names, sizes, units, what a folder of them holds. Depth is in metres, 0 unknown.
 
 A 16-bit PNG carries no unit.  ``UNITS`` names the ones in use; ``guess_unit`` decides between the two common ones
 (KITTI's value/256 and millimetres) only where the values leave no doubt, and says so.

@@ -1,4 +1,4 @@
-"""Things of all sizes, shapes and materials: what stands in the scenes that no sequence has."""
+"""Things: groups of solids on a foot, of all sizes, shapes and materials, for scenes that no sequence has."""
 
 import math
 from collections.abc import Callable
