@@ -51,11 +51,12 @@ class Notebook:
         overhead = model.overhead()
         known = [_domain_words(model, name, overhead.domains[name]) for name in model.domains]
         rule = model.rule
+        by = model.backbone.selection if rule.selection == "auto" else rule.selection
         return "\n".join(
             [
                 f"ProtoDepth on {model.backbone.name}: {overhead.backbone:,} parameters, {low:g} .. {high:g} m",
                 f"domains: {'; '.join(known) or 'none yet (adapt learns one)'}",
-                f"rule: {model.active or 'chosen for each frame by ' + rule.selection}, unknown frames: {rule.unknown}",
+                f"rule: {model.active or 'chosen for each frame by ' + by}, unknown frames: {rule.unknown}",
             ]
         )
 

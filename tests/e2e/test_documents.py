@@ -34,6 +34,7 @@ NOT_RUN = {  # start of a command of the other documents -> why it is not run as
     "data preview void_1500": DATASET,
     "data check lists:lists.toml": DATASET,
     "bench indoor": LONG,
+    "speed": LONG,
     "bench outdoor": LONG,
     "bench mixed": LONG,
     "bench zero-shot": LONG,

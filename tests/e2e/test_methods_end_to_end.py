@@ -224,7 +224,9 @@ def test_the_state_after_a_stage_is_all_that_the_next_one_needs(name, new, domai
 def learn_stages(method: Method, domains: list[Domain], stages: range) -> None:
     method.prepare(domains)
     for stage in stages:
-        if stage:
+        if not stage:
+            method.learned_before(domains[stage], lambda m, d, /: fit(m, d, SCHEDULE, seed=1))
+        else:
             method.begin_domain(domains[stage], lambda m, d, /: fit(m, d, SCHEDULE, seed=1))
             fit(method, domains[stage], SCHEDULE, seed=1)
         method.end_domain(domains[stage])

@@ -71,7 +71,9 @@ def _rules(method: Method, unseen: Domain) -> dict[str, dict[str, Any]]:
     """Other ways to choose, and every set on its own: what choosing better could give."""
     model = method.model
     ways: dict[str, PredictBatch] = {
-        f"chosen by {way}": partial(_predict_by, model, Rule(selection=way)) for way in get_args(Selection)
+        f"chosen by {way}": partial(_predict_by, model, Rule(selection=way))
+        for way in get_args(Selection)
+        if way != "auto"
     }
     if model.statistics.missing(model.domains):
         del ways["chosen by gaussian"]

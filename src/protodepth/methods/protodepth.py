@@ -1,6 +1,7 @@
 """ProtoDepth: the network is frozen, each new domain gets prototypes and a descriptor (Eq. 6-11)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -65,7 +66,10 @@ class ProtoDepthMethod(Method):
         """Incremental with a known name; a name not learned yet is the base network, None chooses by descriptor."""
         if domain is not None and domain not in self.model.domains:
             domain = "base"
-        return self.model.predict_batch(batch, domain)
+        rule = self.model.rule
+        if rule.selection == "gaussian" and self.model.statistics.missing(self.model.descriptors()[0]):
+            rule = replace(rule, selection="descriptor")  # a domain that is being learned has no statistics yet
+        return self.model.predict_batch(batch, domain, rule)
 
     def trainable_parameters(self) -> Iterator[nn.Parameter]:
         return self.model.trainable_parameters()

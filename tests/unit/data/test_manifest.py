@@ -64,7 +64,7 @@ PUBLISHED = {
     scannet: {"scans": (1, 1513), "test scans": (0, 100)},
     void: {"test frames": (3, 800), "train sequences": (1, 48), "test sequences": (1, 8)},
     kitti: {"test frames": (0, 1000), "annotated train frames": (6, 85_898), "annotated val frames": (0, 6852),
-            "train drives": (1, 138), "static frames listed": (1, 8043)},
+            "train drives": (1, 138), "static frames listed": (1, 8044)},
     vkitti: {"test frames": (10, 466), "frames of all scenes": (20, 4252)},
     waymo: {"training segments": (1, 798), "validation segments": (0, 202)},
     nuscenes: {"scenes": (1, 850)},

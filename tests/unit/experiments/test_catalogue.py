@@ -77,7 +77,7 @@ def test_every_seed_of_a_row_has_its_own_cell_and_its_own_buffer():
     )
     assert len({c.key for c in cells}) == 2
     assert [c.inputs["recipe"]["seed"] for c in cells] == [0, 1]  # the buffer is drawn with it
-    assert len({c.needs[0].key for c in cells}) == 1  # one base for all seeds
+    assert len({c.needs[0].key for c in cells}) == 2  # a seed draws its base, too
 
 
 def test_unknown_names_list_the_choices():

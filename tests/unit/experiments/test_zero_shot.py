@@ -26,7 +26,7 @@ def test_ways_to_choose_a_set_are_compared_and_single_sets_are_no_way_to_choose(
     method = build("protodepth", model, Objective(WORLDS_OBJECTIVE))
     ways = zero_shot._rules(method, unseen)
     assert set(ways) == {"chosen by descriptor", "chosen by reprojection", "set of base", "set of later"}
-    assert model.rule.selection == "descriptor"  # as before
+    assert model.rule.selection == "auto"  # as before
     best = min(ways["set of base"]["errors"]["mae"], ways["set of later"]["errors"]["mae"])
     assert sum(ways["chosen by reprojection"]["chosen"].values()) == 2
     assert ways["chosen by reprojection"]["errors"]["mae"] >= 0.5 * best

@@ -90,7 +90,7 @@ def better_moment(
     best = None
     for shift in (s for n in range(2, most + 1) for s in (n, -n)):  # one frame is within what sensors do
         then = [_at(grey, depths(i + shift)) for i, grey in greys.items()]
-        gain = _clear_gain(now, then, 0.025)
+        gain = _clear_gain(now, then, 0.05)
         if gain is not None and (best is None or gain > best[1]):
             best = (shift, gain)
     return (best[0], best[1], float(np.nanmean(now))) if best else None

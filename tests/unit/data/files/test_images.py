@@ -29,10 +29,10 @@ def png16(path: Path, values: np.ndarray) -> None:
 
 @pytest.mark.parametrize(("unit", "steps"), [("kitti", 256), ("mm", 1000), ("cm", 100), ("tum", 5000)])
 def test_a_16_bit_png_is_read_in_its_unit(tmp_path: Path, unit: str, steps: int) -> None:
-    png16(tmp_path / "d.png", np.array([[0, steps], [3 * steps, 65535]], np.uint16))
+    png16(tmp_path / "d.png", np.array([[65535, steps], [3 * steps, 65534]], np.uint16))
     depth = images.read_depth(tmp_path / "d.png", unit)
     assert depth.dtype == np.float32
-    assert np.allclose(depth, [[0, 1], [3, 65535 / steps]])
+    assert np.allclose(depth, [[0, 1], [3, 65534 / steps]])  # all bits set: no measurement
 
 
 @settings(max_examples=30, deadline=None)
