@@ -60,7 +60,8 @@ def decode(backbone: Backbone, latents: Latents, kept: Kept) -> Depth:
     own = [with_parts(backbone, d.parts).decode(latents) for d in owners]
     if len(owners) == 1 and all(d is owners[0] for d in kept):
         return own[0]
-    depth = backbone.decode(latents)
+    plain = any(d is None or not len(d.parts) for d in kept)
+    depth = backbone.decode(latents) if plain else own[0]
     for domain, other in zip(owners, own, strict=True):
         depth = torch.where(_rows([d is domain for d in kept], depth), other, depth)
     return depth

@@ -10,7 +10,7 @@ from protodepth.extras import copy_parts, with_parts
 from protodepth.inference.engines.graph import Graph
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
-from protodepth.methods.protodepth import OF_PARTS
+from protodepth.methods.protodepth import RATES
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.types import Batch
@@ -72,7 +72,7 @@ def test_parts_learn_slowly_stay_in_eval_mode_are_counted_and_stored(owner: Prot
     assert not any(m.training for m in parts.modules())
     method = build("protodepth", owner, Objective(ObjectiveConfig()), OWN)
     factors = {id(p): factor for group, factor in method.parameter_groups() for p in group}
-    assert {factors[id(p)] for p in parts.parameters()} == {OF_PARTS}
+    assert {factors[id(p)] for p in parts.parameters()} == {RATES["parts"]}
     counts = owner.overhead().layers["hall"]
     assert counts["head"] == count_parameters(owner.backbone.head)
     assert "head" not in owner.overhead().layers["yard"]

@@ -75,8 +75,10 @@ class Adapt:
     def run(self) -> None:
         from protodepth import distributed
         from protodepth.storage.locks import writing
+        from protodepth.storage.paths import check_name
 
         distributed.alone("adapt")
+        check_name(self.name)  # before a folder is made by it
         with writing(self.out):
             self.learn()
 

@@ -17,9 +17,8 @@ from protodepth.selection import Statistics
 from protodepth.types import Batch, BatchPrediction, LossTerms, View
 
 # Factors of the learning rate, chosen on val scenes of the worlds:
-# A acts on every pixel at once, while keys move only through W.
-RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3}
-OF_PARTS = 0.04  # weights of the decoder move as in finetuning, prototypes some 25 times as far
+# A acts on every pixel at once, while keys move only through W; parts of the decoder move as in finetuning.
+RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3, "parts": 0.04}
 
 
 @methods.register("protodepth")
@@ -82,7 +81,7 @@ class ProtoDepthMethod(Method):
             if id(parameter) in trainable:
                 kind = "parts" if name.startswith("parts.") else name.rsplit(".", 1)[-1]
                 groups.setdefault(kind, []).append(parameter)
-        return [(parameters, (RATES | {"parts": OF_PARTS}).get(kind, 1.0)) for kind, parameters in groups.items()]
+        return [(parameters, RATES.get(kind, 1.0)) for kind, parameters in groups.items()]
 
     def train(self, mode: bool) -> None:
         self.model.train(mode)

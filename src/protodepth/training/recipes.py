@@ -14,6 +14,7 @@ from protodepth.errors import UnknownNameError
 from protodepth.losses import ObjectiveConfig
 from protodepth.prototypes import PrototypeConfig
 from protodepth.selection import Selection
+from protodepth.training import published
 from protodepth.training.drawn import DrawnRecipe
 from protodepth.training.schedule import Schedule
 
@@ -289,7 +290,7 @@ def get(name: str) -> Recipe:
     """
     every: dict[str, Callable[[], Recipe]] = {**BASES, **SEQUENCES, **DRAWN}
     if name not in every:
-        raise UnknownNameError("recipe", name, tuple(every))
+        raise UnknownNameError("recipe", name, (*every, *published.SEQUENCES))  # these: paper_recipes.py
     return every[name]()
 
 

@@ -7,6 +7,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +174,11 @@ def test_sigterm_ends_a_command_with_a_word(
     assert main.run(["try"]) == 143
     assert "ended by SIGTERM" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_bad_names_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["adapt", "--data", "worlds:room", "--name", "a/b", "--out", str(tmp_path / "m")]) == 2
+    assert "'a/b' cannot name a domain" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert main.run(["recipe", "show", "paper"]) == 2
+    assert "paper-indoor" in capsys.readouterr().err

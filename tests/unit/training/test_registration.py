@@ -10,7 +10,6 @@ from protodepth.data.worlds import anywhere
 from protodepth.geometry import Registration
 from protodepth.model import ProtoDepth
 from protodepth.training.registration import (
-    Place,
     Registered,
     find_place,
     make_judge,
@@ -100,4 +99,3 @@ def test_large_frames_are_reduced_with_their_points_and_camera() -> None:
     assert small.sparse_depth[1, 2] == 1.5
     assert (small.sparse_depth > 0).sum() == 1
     assert small.intrinsics[0, 0] == 250
-    assert Place(Registration(), 0.1).gain == 0.1
