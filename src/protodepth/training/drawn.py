@@ -30,6 +30,7 @@ from protodepth.backbones.base import Backbone, backbones
 from protodepth.data.worlds import anywhere
 from protodepth.errors import CheckpointError, ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import part
+from protodepth.model import ProtoDepth
 from protodepth.storage import files
 from protodepth.storage.space import check_space
 from protodepth.training.fit import MAX_BAD_STEPS, whole_steps
@@ -51,6 +52,7 @@ class DrawnRecipe:
     name: str = "any-sensor"
     backbone: str = "scalefree"
     preset: str = "small"
+    start: str | None = None  # a model whose weights a new run begins with; None: the plain scaffold
     steps: int = 40_000
     warm: int = 400
     fall: float = 0.25  # share of the steps in which the rate falls to zero
@@ -87,6 +89,8 @@ class DrawnRecipe:
 def check_drawn(recipe: DrawnRecipe) -> None:
     """What can be known to fail fails before a folder is made."""
     backbones.get(recipe.backbone).from_preset(recipe.preset)
+    if recipe.start is not None:
+        _weights_of(recipe)
     least = (max(c[1] for c in recipe.crops), max(c[2] for c in recipe.crops))
     if least[0] > recipe.size[0] or least[1] > recipe.size[1]:
         raise ConfigError(
@@ -205,6 +209,18 @@ def _held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
     return out
 
 
+def _weights_of(recipe: DrawnRecipe) -> dict[str, Tensor]:
+    """The weights that a run begins with, of a model with the same network."""
+    given = ProtoDepth.from_pretrained(str(recipe.start)).backbone
+    expected = backbones.get(recipe.backbone).from_preset(recipe.preset)
+    if type(given) is not type(expected) or given.config() != expected.config():
+        raise ConfigError(
+            f"start {recipe.start} holds a {given.name} network of other widths than {recipe.backbone}, preset "
+            f"{recipe.preset}: give a model of the same network and preset"
+        )
+    return given.state_dict()
+
+
 class DrawnLearner:
     """Network, average of its weights, optimiser and step, stored and read as one."""
 
@@ -214,6 +230,8 @@ class DrawnLearner:
         # steps without a change, those of them in a row, losses since the last line of the curve
         self.counts: dict[str, Any] = {"skipped": 0, "bad": 0, "losses": []}
         self.network = backbones.get(recipe.backbone).from_preset(recipe.preset).train()
+        if recipe.start is not None:
+            self.network.load_state_dict(_weights_of(recipe))
         self.average = {k: v.detach().clone() for k, v in self.network.state_dict().items()}
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(), recipe.rate, betas=(0.9, 0.99), weight_decay=recipe.decay

@@ -14,7 +14,9 @@ import torch
 
 import protodepth.backbones  # noqa: F401  registers the built-in networks
 from helpers.mutants import mutants
+from protodepth.backbones.base import backbones
 from protodepth.errors import CheckpointError, ConfigError, ProcessLost, TrainingDiverged
+from protodepth.model import ProtoDepth
 from protodepth.storage import files
 from protodepth.training import drawn, pool
 from protodepth.training.drawn import DrawnRecipe
@@ -82,6 +84,24 @@ def test_crops_larger_than_the_frames_are_refused_before_anything_runs() -> None
         drawn.check_drawn(replace(TINY, size=(40, 64)))
     with pytest.raises(ConfigError, match="start_frames"):
         drawn.check_drawn(replace(TINY, start_frames=6))
+
+
+def test_a_run_begins_with_the_weights_of_the_model_that_it_is_given(tmp_path: Path) -> None:
+    given = backbones.get("scalefree").from_preset("small")
+    torch.nn.init.normal_(given.head.weight)
+    ProtoDepth(given).save_pretrained(tmp_path / "given")
+    learner = drawn.DrawnLearner(replace(TINY, start=str(tmp_path / "given")))
+    for held in (learner.network.state_dict(), learner.average):
+        assert all(torch.equal(held[k], v) for k, v in given.state_dict().items())
+
+
+def test_a_start_of_another_network_or_size_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    for preset in ("small", "large"):
+        ProtoDepth(backbones.get("scalefree").from_preset(preset)).save_pretrained(tmp_path / preset)
+    drawn.check_drawn(replace(TINY, start=str(tmp_path / "small")))
+    for start in (str(tmp_path / "large"), "worlds-tiny"):
+        with pytest.raises(ConfigError, match="same network and preset"):
+            drawn.check_drawn(replace(TINY, start=start))
 
 
 def test_the_loss_of_the_truth_is_zero_and_of_the_scaffold_about_two_and_a_third() -> None:

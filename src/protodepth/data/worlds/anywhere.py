@@ -245,15 +245,34 @@ PATTERNS: tuple[tuple[Scatter, float], ...] = (
 
 
 def _from_beside(depth: Array, rng: Rng) -> Array:
-    """Depth measured from another place than the camera's: near things move more, and things behind them show."""
+    """Depth measured from another place than the camera's: near things move more, and things behind them show.
+
+    A scanner on a roof is above its camera, one in a hand beside it: the way is any.
+    """
     middle = float(np.median(depth[depth > 0]))
-    shift = rng.uniform(-2.5, 2.5) * middle / np.maximum(depth, 0.2 * middle)
+    shift = rng.uniform(0, 3.0) * middle / np.maximum(depth, 0.2 * middle)
+    turn = rng.uniform(0, 2 * math.pi)
     places = np.indices(depth.shape)
-    column = np.clip(np.round(places[1] + shift), 0, depth.shape[1] - 1).astype(int)
+    row, column = (
+        np.clip(np.round(place + way * shift), 0, length - 1).astype(int)
+        for place, way, length in zip(places, (math.sin(turn), math.cos(turn)), depth.shape, strict=True)
+    )
     order = np.argsort(-depth, axis=None)
     moved = np.zeros(depth.shape, depth.dtype)
-    moved.ravel()[(places[0] * depth.shape[1] + column).ravel()[order]] = depth.ravel()[order]
+    moved.ravel()[(row * depth.shape[1] + column).ravel()[order]] = depth.ravel()[order]
     return moved
+
+
+def _beside(picture: Float[Array, "h w 3"], rng: Rng) -> Float[Array, "h w 3"]:
+    """A picture that does not lie on its depth: some pixels off, or of another focal length."""
+    if rng.random() < 0.6:
+        return np.roll(picture, rng.integers(-4, 5, 2), (0, 1))
+    scale, size = rng.uniform(0.88, 1.13), picture.shape[:2]
+    rows, columns = (
+        np.clip(np.round((np.arange(n) - n / 2) * scale + n / 2 + rng.normal(0, 1.5)), 0, n - 1).astype(int)
+        for n in size
+    )
+    return picture[rows][:, columns]
 
 
 def _as_found(depth: Array, rng: Rng) -> Array:
@@ -273,7 +292,7 @@ def _as_found(depth: Array, rng: Rng) -> Array:
         known, sigma = (out > 0).astype(np.float32), _log(rng, 0.4, 3.5)
         share = np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3)
         out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / share, 0).astype(np.float32)
-    if rng.random() < 0.12:  # a scanner beside the camera: before and behind an edge in turn
+    if rng.random() < 0.18:  # a scanner beside the camera: before and behind an edge in turn
         moved = _from_beside(out, rng)
         out = np.where((moved > 0) & (rng.random(size) < 0.5), moved, out)
     if rng.random() < 0.65:
@@ -352,7 +371,7 @@ def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tup
     part, z = _film(part, rng), _as_found(z, rng)
     sparse = _sense(z, part, rng)
     if rng.random() < 0.25:  # a picture that sits beside its depth
-        part = np.roll(part, rng.integers(-4, 5, 2), (0, 1))
+        part = _beside(part, rng)
     if rng.random() < 0.08:  # in the dark the points are all there is
         part = np.full_like(part, rng.random())
     return np.ascontiguousarray(part.transpose(2, 0, 1), np.float32), sparse, np.ascontiguousarray(z, np.float32)

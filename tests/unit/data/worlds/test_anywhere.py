@@ -47,6 +47,32 @@ def test_a_sample_has_points_near_the_truth_and_truth_where_there_are_none() -> 
         assert np.median(np.abs(sparse[both] / truth[both] - 1)) < 0.1
 
 
+def test_seen_from_beside_near_things_move_more_than_far_ones_in_any_direction() -> None:
+    depth = np.full((40, 40), 9.0)
+    depth[16:24, 16:24] = 3.0
+    ways = set()
+    for i in range(20):
+        moved = anywhere._from_beside(depth, np.random.default_rng(i))
+        near = np.argwhere(moved == 3.0).mean(0) - 19.5
+        assert np.abs(near).max() <= 9.5  # three pixels at the middle depth of 9 m are nine at 3 m
+        ways.add(tuple(np.sign(np.round(near)).astype(int)))
+    assert {abs(row) for row, _ in ways} == {0, 1} == {abs(column) for _, column in ways}
+
+
+def test_a_picture_beside_its_depth_is_moved_or_of_another_size_about_its_middle() -> None:
+    rows, columns = np.indices((60, 80), np.float32)
+    picture = np.stack([rows, columns, np.zeros_like(rows)], 2)
+    slopes = set()
+    for i in range(12):
+        beside = anywhere._beside(picture, np.random.default_rng(i))
+        assert beside.shape == picture.shape
+        assert abs(float(beside[30, 40, 0]) - 30) <= 8
+        slopes.add(round(float((beside[45, 0, 0] - beside[15, 0, 0]) / 30), 1))
+    assert len(slopes) > 1
+    assert min(slopes) >= 0.8
+    assert max(slopes) <= 1.2
+
+
 def test_the_domain_any_has_triplets_of_any_scale_in_disjoint_splits() -> None:
     domain = open_domain("worlds:any?size=32x48&train=6&val=2&test=2")
     frames = [domain.train[i] for i in range(6)]
