@@ -62,9 +62,13 @@ class BagWriter:
         self, topic: str, pixels: np.ndarray, words: str, *, taken: int, before: bytes = b"", frame: str = "cam"
     ) -> None:
         """A CompressedImage: PNG, so that nothing is lost."""
-        buffer, kind = io.BytesIO(), "sensor_msgs/msg/CompressedImage"
+        buffer = io.BytesIO()
         Picture.fromarray(pixels).save(buffer, "PNG")
-        data = np.frombuffer(before + buffer.getvalue(), np.uint8)
+        self.raw(topic, before + buffer.getvalue(), words, taken=taken, frame=frame)
+
+    def raw(self, topic: str, content: bytes, words: str, *, taken: int, frame: str = "cam") -> None:
+        """A CompressedImage of any bytes."""
+        kind, data = "sensor_msgs/msg/CompressedImage", np.frombuffer(content, np.uint8)
         self.send(topic, kind, taken, self.make(kind, header=self.header(taken, frame), format=words, data=data))
 
     def info(

@@ -37,6 +37,7 @@ def split_query(argument: str) -> tuple[str, dict[str, str]]:
 
 BUILT_IN = {  # name -> module that registers it; imported when asked for
     "argoverse2": "protodepth.data.datasets.argoverse2",
+    "azure_kinect": "protodepth.data.datasets.azure_kinect",
     "colmap": "protodepth.data.datasets.colmap",
     "ddad": "protodepth.data.datasets.ddad",
     "kitti": "protodepth.data.datasets.kitti",
@@ -45,6 +46,7 @@ BUILT_IN = {  # name -> module that registers it; imported when asked for
     "nuscenes": "protodepth.data.datasets.nuscenes",
     "nyu_v2": "protodepth.data.datasets.nyu_v2",
     "open3d": "protodepth.data.datasets.open3d",
+    "polycam": "protodepth.data.datasets.polycam",
     "record3d": "protodepth.data.datasets.record3d",
     "recording": "protodepth.data.recording.open",
     "rosbag": "protodepth.data.datasets.rosbag",

@@ -1,5 +1,7 @@
 """Depth maps to points and points into a camera's picture: what KITTI did for its users, for datasets that did not."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import ndimage
 
@@ -58,13 +60,13 @@ def project(
     size: tuple[int, int],
     *,
     near: float = 0.1,
-    distortion: tuple[float, ...] = (),
+    distortion: Sequence[float] = (),
     last: bool = False,
 ) -> Float[np.ndarray, "h w"]:
     """LiDAR points in the camera's frame (x right, y down, z forward) as a depth map; pixel centres at integers.
 
-    ``distortion``: k1, k2, p1, p2, k3 of a picture that was not undistorted.  ``last``: of several points on a pixel
-    the last one stays, not the nearest.
+    ``distortion``: k1, k2, p1, p2, k3 (k4, k5, k6) of a picture that was not undistorted.  ``last``: of several points
+    on a pixel the last one stays, not the nearest.
     """
     points = points[points[:, 2] > near]
     x, y = (points[:, :2] / points[:, 2:]).T
@@ -76,17 +78,44 @@ def project(
     return write_nearest(np.rint(u).astype(np.int64), np.rint(v).astype(np.int64), z, size, last=last)
 
 
-def distort(x: np.ndarray, y: np.ndarray, k: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Brown's model on normalised coordinates.
+def distort(x: np.ndarray, y: np.ndarray, k: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Brown's model on normalised coordinates: k1, k2, p1, p2, k3, and where eight are given the divisor's k4, k5, k6.
     Far outside the picture it folds back, so such points are moved away.
     """
-    k1, k2, p1, p2, k3 = k
+    k1, k2, p1, p2, k3, k4, k5, k6 = (*k, 0.0, 0.0, 0.0)[:8]
     r2 = x * x + y * y
-    radial = 1 + k1 * r2 + k2 * r2**2 + k3 * r2**3
-    slope = 1 + 3 * k1 * r2 + 5 * k2 * r2**2 + 7 * k3 * r2**3
+    above, below = 1 + r2 * (k1 + r2 * (k2 + r2 * k3)), 1 + r2 * (k4 + r2 * (k5 + r2 * k6))
+    rise = (k1 + r2 * (2 * k2 + r2 * 3 * k3)) * below - above * (k4 + r2 * (2 * k5 + r2 * 3 * k6))
+    radial = above / below
+    slope = radial + 2 * r2 * rise / below**2  # of the distorted radius
     xd = x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x)
     yd = y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y
-    return np.where(slope > 0, xd, np.inf), np.where(slope > 0, yd, np.inf)
+    good = (slope > 0) & (below > 0)
+    return np.where(good, xd, np.inf), np.where(good, yd, np.inf)
+
+
+def undistort(x: np.ndarray, y: np.ndarray, k: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """The normalised coordinates that ``distort`` takes to (x, y); NaN where there are none.
+
+    >>> lens = (0.2, -0.1, 0.001, 0.002, 0.03)
+    >>> there = undistort(*distort(np.array([0.3]), np.array([-0.4]), lens), lens)
+    >>> [round(float(v[0]), 6) for v in there]
+    [0.3, -0.4]
+    """
+    known = np.stack([x, y]).astype(np.float64)
+    guess, step = known.copy(), 1e-6
+    with np.errstate(invalid="ignore", over="ignore"):
+        for _ in range(20):  # Newton's method in the plane
+            here = np.stack(distort(guess[0], guess[1], k))
+            across = (np.stack(distort(guess[0] + step, guess[1], k)) - here) / step
+            down = (np.stack(distort(guess[0], guess[1] + step, k)) - here) / step
+            off = known - here
+            det = across[0] * down[1] - across[1] * down[0]
+            guess[0] += (off[0] * down[1] - off[1] * down[0]) / det
+            guess[1] += (across[0] * off[1] - across[1] * off[0]) / det
+        missed = ~(np.abs(np.stack(distort(guess[0], guess[1], k)) - known).max(0) < 1e-6)
+    guess[:, missed] = np.nan
+    return guess[0], guess[1]
 
 
 def drop_occluded(depth: Float[np.ndarray, "h w"], window: int = 7, threshold: float = 1.5) -> Float[np.ndarray, "h w"]:

@@ -27,7 +27,6 @@ from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DamagedFileError, DataError
 from protodepth.types import Float
 
-OPENCV_FROM_ARKIT = np.diag([1.0, -1.0, -1.0, 1.0])  # ARKit's camera has y up and looks along -z
 PICTURES = (".jpg", ".jpeg", ".png")
 
 
@@ -149,7 +148,7 @@ def _world_poses(meta: dict[str, Any]) -> Float[np.ndarray, "n 4 4"] | None:
     if len(stored) < 2 or not np.ptp(stored, axis=0).any():
         return None
     poses = [cameras.rigid(cameras.quaternion_matrix(p[:4]), p[4:7]) for p in stored]
-    return np.stack(poses) @ OPENCV_FROM_ARKIT
+    return np.stack(poses) @ cameras.OPENCV_FROM_OPENGL
 
 
 # --- the two exports --------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.files import images as image_files
-from protodepth.errors import DataError
+from protodepth.data.files.rvl import unpack
+from protodepth.errors import DamagedFileError, DataError
 from protodepth.types import Float
 
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
@@ -34,6 +35,7 @@ CHANNELS = {
 YUV = {"yuv422_yuy2": (0, 1), "yuyv": (0, 1), "yuv422": (1, 0), "uyvy": (1, 0)}  # place of brightness, of colour
 DEPTHS = {"16UC1": ("u2", 1000.0), "mono16": ("u2", 1000.0), "32FC1": ("f4", 1.0)}
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}  # PointField.datatype
+MOST_PIXELS = 2**26  # of a depth map; more is a damaged header
 _reading = threading.RLock()
 
 
@@ -198,15 +200,14 @@ def depth_image(msg: Any, where: str, steps: float | None = None) -> Float[np.nd
 
 
 def _unpacked_depth(msg: Any, where: str, steps: float | None) -> Float[np.ndarray, "h w"]:
-    """compressedDepth: 12 bytes of its own, then a PNG of millimetres (16UC1) or of coded inverse depth (32FC1).
+    """compressedDepth: 12 bytes of its own, then a picture of millimetres (16UC1) or of coded inverse depth (32FC1).
 
     32FC1: metres = a / (stored - b), a and b the two floats of the 12 bytes; 0 is no measurement.
     """
+    if not re.match("16UC1|32FC1|mono16", msg.format):
+        raise DataError(f"{where} has format {msg.format!r}, expected 16UC1 or 32FC1 compressedDepth")
     data = bytes(msg.data)
-    start = data.find(b"\x89PNG")
-    if start < 0 or not re.match("16UC1|32FC1|mono16", msg.format):
-        raise DataError(f"{where} has format {msg.format!r}, expected 16UC1 or 32FC1 compressedDepth (PNG, not RVL)")
-    raw = np.asarray(image_files.open_picture(io.BytesIO(data[start:]), where))
+    raw, start = _packed_picture(data, where, rvl="rvl" in msg.format.lower())
     if not msg.format.startswith("32FC1"):
         return image_files.metres(raw, str(steps or 1000), where)
     if start != 12:
@@ -214,6 +215,21 @@ def _unpacked_depth(msg: Any, where: str, steps: float | None) -> Float[np.ndarr
     a, b = struct.unpack_from("<ff", data, 4)
     with np.errstate(divide="ignore"):
         return image_files.metres(np.where(raw > 0, a / (raw.astype(np.float32) - b), 0), "metres", where)
+
+
+def _packed_picture(data: bytes, where: str, *, rvl: bool) -> tuple[np.ndarray, int]:
+    """(stored values, bytes before them): a PNG, or width, height and RVL."""
+    if rvl:
+        if len(data) < 20:
+            raise DamagedFileError(f"{where} has {len(data)} bytes, too few for a map packed with RVL")
+        width, height = struct.unpack_from("<II", data, 12)
+        if width * height > MOST_PIXELS:
+            raise DamagedFileError(f"{where} says that its map has {width}x{height} pixels: damaged")
+        return unpack(data[20:], width * height, where).reshape(height, width), 12
+    start = data.find(b"\x89PNG")
+    if start < 0:
+        raise DataError(f"{where} holds no PNG, and its format does not say rvl: neither form of compressedDepth")
+    return np.asarray(image_files.open_picture(io.BytesIO(data[start:]), where)), start
 
 
 def cloud_points(msg: Any, where: str) -> Float[np.ndarray, "n 3"]:

@@ -95,7 +95,7 @@ class Picture:
     topic: str
     info: str
     K: Float[np.ndarray, "3 3"]
-    lens: Float[np.ndarray, "5"]
+    lens: Float[np.ndarray, "8"]
     size: tuple[int, int]  # height, width
     turn: Float[np.ndarray, "3 3"] = field(default_factory=lambda: np.eye(3))  # from the named frame to the rectified
 
@@ -307,23 +307,24 @@ def read_extrinsics(text: str) -> Float[np.ndarray, "4 4"]:
     return pose
 
 
-def _calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, Float[np.ndarray, "5"]]:
-    """(K, k1 k2 p1 p2 k3) of a CameraInfo.  A rectified picture has the camera of P and no distortion.
+def _calibration(msg: Any, *, rectified: bool, where: str) -> tuple[np.ndarray, Float[np.ndarray, "8"]]:
+    """(K, k1 k2 p1 p2 k3 k4 k5 k6) of a CameraInfo.  A rectified picture has the camera of P and no distortion.
 
     RealSense's "Inverse Brown Conrady" is applied with the signs turned: right to first order, and its numbers are
     small.
     """
     values = {name: np.asarray(getattr(msg, name, getattr(msg, name.lower(), ())), np.float64) for name in "KDP"}
     if values["P"].any() and (rectified or not values["K"].any()):
-        return cameras.intrinsics_matrix(values["P"], f"{where} P"), np.zeros(5)
+        return cameras.intrinsics_matrix(values["P"], f"{where} P"), np.zeros(8)
     lens, model = values["D"], msg.distortion_model.lower().replace("_", " ").removeprefix("distortion.")
     known = ("", "none", "plumb bob", "radtan", "brown conrady", "modified brown conrady", "inverse brown conrady")
-    if lens.any() and not rectified and (model not in known or lens[5:].any()):
+    rational = model == "rational polynomial" and not lens[8:].any()
+    if lens.any() and not rectified and not rational and (model not in known or lens[5:].any()):
         raise DataError(
-            f"{where} has the lens model {msg.distortion_model!r}, expected plumb_bob: "
+            f"{where} has the lens model {msg.distortion_model!r}, expected plumb_bob or rational_polynomial: "
             "rectify the pictures (image_proc) and give image=/.../image_rect_color"
         )
-    lens = np.zeros(5) if rectified or model == "none" else np.pad(lens, (0, 5))[:5]
+    lens = np.zeros(8) if rectified or model == "none" else np.pad(lens, (0, 8))[:8]
     return cameras.intrinsics_matrix(values["K"], f"{where} K"), -lens if model.startswith("inverse") else lens
 
 

@@ -24,7 +24,6 @@ from protodepth.data.manifest import Scan, register_scan
 from protodepth.errors import DataError, MissingFileError
 from protodepth.types import Float
 
-OPENCV_FROM_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
 DEPTH_KEYS = ("depth_file_path", "depth_path")  # nerfstudio, NeRFCapture
 LENS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
@@ -88,7 +87,7 @@ def _world_pose(frame: dict[str, Any], scale: float, where: str) -> Float[np.nda
     whole = np.eye(4)
     whole[:3] = pose[:3]
     whole[:3, 3] /= scale
-    return whole @ OPENCV_FROM_OPENGL if cameras.pose_is_valid(whole) else np.full((4, 4), np.nan)
+    return whole @ cameras.OPENCV_FROM_OPENGL if cameras.pose_is_valid(whole) else np.full((4, 4), np.nan)
 
 
 def _find_file(root: Path, name: str) -> Path | None:

@@ -17,8 +17,7 @@ from protodepth.types import Float
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)", re.IGNORECASE)
 INTRINSICS_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".npy")
-
-
+OPENCV_FROM_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # of a camera with y up that looks along -z: ARKit, nerfstudio
 LARGEST = 1e6  # pixels
 
 

@@ -53,7 +53,7 @@ def _read_layout_poses(path: Path, ids: Sequence[str], convention: str) -> np.nd
     poses = cameras.read_poses(path, ids)
     if convention == "world_to_camera":
         return np.stack([cameras.inverse(p) for p in poses])
-    return poses @ np.diag([1.0, -1.0, -1.0, 1.0]) if convention == "opengl" else poses
+    return poses @ cameras.OPENCV_FROM_OPENGL if convention == "opengl" else poses
 
 
 def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) -> Layout:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from helpers import rvl
 from helpers.bags import START, BagWriter
 from helpers.data_scene import Shot, walk
 from protodepth.data import projection
@@ -266,6 +267,40 @@ def test_depth_as_coded_inverse_depth_is_read(tmp_path: Path) -> None:
     assert misplaced(bag.close()) < 0.001
 
 
+@pytest.mark.parametrize("encoding", ["16UC1", "32FC1"])
+def test_depth_that_is_packed_with_rvl_is_read(tmp_path: Path, encoding: str) -> None:
+    bag = BagWriter(tmp_path / "a.bag")
+    bag.info("/cam/camera_info", K, SIZE)
+    a, b = 10_000.0, -1.5
+    for i, shot in enumerate(SHOTS[:6]):
+        taken = START + i * TENTH
+        bag.image("/cam/image_raw", shot.image, "rgb8", taken=taken)
+        with np.errstate(divide="ignore"):
+            coded = np.where(shot.depth > 0, a / shot.depth + b, 0) if encoding == "32FC1" else 1000 * shot.depth
+        data = struct.pack("<iffII", 1, a, b, SIZE[1], SIZE[0]) + rvl.pack(np.rint(coded).astype(int).ravel())
+        bag.raw("/cam/depth/compressedDepth", data, f"{encoding}; compressedDepth rvl", taken=taken)
+    assert misplaced(bag.close()) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "why"),
+    [
+        ("16UC1; compressedDepth rvl", bytes(8), "too few for a map packed with RVL"),
+        ("16UC1; compressedDepth rvl", bytes(12) + b"\xff" * 12, "damaged"),
+        ("16UC1; compressedDepth", bytes(40), "neither form of compressedDepth"),
+        ("8UC1; jpeg", bytes(40), "expected 16UC1 or 32FC1"),
+    ],
+)
+def test_packed_depth_that_is_none_is_named(tmp_path: Path, words: str, data: bytes, why: str) -> None:
+    bag = BagWriter(tmp_path / "a.bag")
+    bag.info("/cam/camera_info", K, SIZE)
+    for i, shot in enumerate(SHOTS[:4]):
+        bag.image("/cam/image_raw", shot.image, "rgb8", taken=START + i * TENTH)
+        bag.raw("/cam/depth/compressedDepth", data, words, taken=START + i * TENTH)
+    with pytest.raises(DataError, match=why):
+        open_domain(f"rosbag:{bag.close()}").test[0]
+
+
 @pytest.mark.parametrize(("encoding", "order"), [("yuv422_yuy2", (0, 1, 0, 2)), ("uyvy", (1, 0, 2, 0))])
 def test_pictures_in_yuv_become_colour(tmp_path: Path, encoding: str, order: tuple[int, ...]) -> None:
     bag = BagWriter(tmp_path / "a.bag")
@@ -283,6 +318,23 @@ def test_pictures_in_yuv_become_colour(tmp_path: Path, encoding: str, order: tup
         bag.image("/cam/depth", in_mm(SHOTS[i].depth), "16UC1", taken=START + i * TENTH)
     frame = open_domain(f"rosbag:{bag.close()}?sampler=uniform:100").test[0]
     assert np.abs(frame.image.astype(int) - flat).max() <= 2
+
+
+def test_a_cloud_is_projected_through_the_lens_that_an_azure_kinect_publishes(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    lens = (0.9, -0.2, 3e-4, -2e-4, 0.1, 1.2, 0.1, 0.1)
+    bag = BagWriter(tmp_path / "a.bag")
+    bag.info("/rgb/camera_info", K, SIZE, lens=lens, model="rational_polynomial")
+    points = projection.lift(sparse_of(SHOTS[0]), K)
+    for i in range(4):
+        bag.image("/rgb/image_raw", SHOTS[0].image, "rgb8", taken=START + i * TENTH)
+        bag.cloud("/points", projection.transform(points, np.linalg.inv(FORWARDS)), taken=START + i * TENTH)
+    given = ",".join(str(v) for v in FORWARDS.ravel())
+    sparse = open_domain(f"rosbag:{bag.close()}?extrinsics={given}").test[0].sparse_depth
+    wanted = cv2.projectPoints(points, np.zeros(3), np.zeros(3), K, np.array(lens))[0].reshape(-1, 2)
+    u, v = np.rint(wanted).astype(int).T
+    inside = (u >= 0) & (u < SIZE[1]) & (v >= 0) & (v < SIZE[0])
+    assert set(zip(*np.nonzero(sparse), strict=True)) == set(zip(v[inside], u[inside], strict=True))
 
 
 # --- files of RealSense's own recorder --------------------------------------------------------------------------------
