@@ -1,9 +1,6 @@
 """protodepth bench and tune on tiny worlds: every experiment end to end, stopped and resumed, shared by processes."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.killing import Killer
 from protodepth.cli import main
 from protodepth.data.arguments import open_domain
 from protodepth.experiments import bench, trainings
@@ -174,11 +172,12 @@ def test_an_interrupted_bench_goes_on_and_ends_with_the_same_numbers(out, tmp_pa
 def test_two_processes_share_one_folder_and_no_cell_is_made_twice(tmp_path):
     own = ["--backbone", "lite", "--methods", "pretrained,finetune"]
     words = ["bench", "outdoor", *own, "--out", str(tmp_path / "out"), *TINY]
-    command = [sys.executable, "-m", "protodepth", *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
-    texts = [process.communicate(timeout=400)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], texts
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    with Killer(tmp_path) as commands:
+        both = [commands.start(words, log=log) for log in logs]
+        codes = [commands.wait(process) for process in both]
+    texts = [log.read_text() for log in logs]
+    assert codes == [0, 0], texts
     begun = [line for text in texts for line in text.splitlines() if line.startswith("[")]
     made = [line.partition("] ")[2] for line in begun]
     assert sorted(made) == sorted(set(made))

@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import tyro
 
 from helpers.documents import lines
+from helpers.killing import Killer
 from protodepth import config
 from protodepth.cli.main import COMMANDS, run, split
 from protodepth.data.worlds.worlds import world
@@ -47,13 +49,47 @@ def start(out: Path, *more: str, command: Sequence[str] = (*BASE, "--out")) -> s
     return subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
+class Pair:
+    """The two processes without torchrun above them: forks of one that has imported everything, which is cheaper."""
+
+    def __init__(self, out: Path, *more: str) -> None:
+        self.folder = out.parent
+        self.log = self.folder / f"{out.name}{''.join(more)}.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        with Killer(self.folder) as self.killer:
+            self.ranks = [
+                self.killer.start(
+                    [*BASE, "--out", str(out), *more],
+                    log=self.log,
+                    environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                )
+                for rank in range(2)
+            ]
+
+    def poll(self) -> None:
+        """Whether they have ended is known when they are waited for."""
+
+    def communicate(self, timeout: float = 0) -> tuple[str, None]:
+        self.returncode = max(abs(self.killer.wait(process)) for process in self.ranks)
+        return self.log.read_text(), None
+
+
+Started = subprocess.Popen[str] | Pair
+
+
+def finish(process: Started, seconds: float = 120) -> tuple[int, str]:
     output, _ = process.communicate(timeout=seconds)
     return process.returncode, output
 
 
-def child(parent: int, rank: int) -> int:
+def child(run: Started, rank: int) -> int:
     """The process of a rank."""
+    if isinstance(run, Pair):
+        return run.ranks[rank]
+    parent = run.pid
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             born_of = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
@@ -65,7 +101,7 @@ def child(parent: int, rank: int) -> int:
     raise AssertionError(f"torchrun has no process of rank {rank}")
 
 
-def wait_for(file: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
+def wait_for(file: Path, process: Started, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not file.exists():
         assert process.poll() is None, process.communicate()[0]
@@ -110,12 +146,18 @@ def test_the_first_process_alone_prints_and_each_has_its_log(whole: tuple[Path, 
     assert {record["domain"] for record in logs[0]} == {"room"}
 
 
-@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_killed_process_ends_the_other_with_a_saved_state(rank: int, whole: tuple[Path, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rank", "begin"),
+    [(1, Pair), pytest.param(1, start, marks=pytest.mark.slow), pytest.param(0, start, marks=pytest.mark.slow)],
+    ids=["1", "1-torchrun", "0-torchrun"],
+)
+def test_a_killed_process_ends_the_other_with_a_saved_state(
+    rank: int, begin: Callable[..., Started], whole: tuple[Path, str], tmp_path: Path
+) -> None:
     out = tmp_path / "run"
-    process = start(out)
+    process = begin(out)
     wait_for(out / "log.rank1.jsonl", process)
-    os.kill(child(process.pid, rank), signal.SIGKILL)
+    os.kill(child(process, rank), signal.SIGKILL)
     killed = time.monotonic()
     code, output = finish(process, 60)
     assert code != 0
@@ -125,7 +167,7 @@ def test_a_killed_process_ends_the_other_with_a_saved_state(rank: int, whole: tu
     assert not (out / "model").exists()
     if rank == 1:
         assert f"another process of this run is gone: step {step} was saved" in output
-        code, output = finish(start(out, "--resume"))
+        code, output = finish(begin(out, "--resume"))
         assert code == 0, output
         assert weights(out / "model") == weights(whole[0] / "model")
         assert list((out / "state").glob(".rescue-*")) == []
@@ -136,7 +178,7 @@ def test_a_process_that_is_told_to_stop_stops_all_and_one_process_can_go_on(tmp_
     out = tmp_path / "run"
     process = start(out)
     wait_for(out / "log.rank1.jsonl", process)
-    os.kill(child(process.pid, 1), signal.SIGTERM)
+    os.kill(child(process, 1), signal.SIGTERM)
     code, output = finish(process, 60)
     assert code != 0
     assert "interrupted" in output
