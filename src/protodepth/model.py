@@ -53,7 +53,9 @@ class ProtoDepth(Notebook, nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         """The prototype sets and the descriptor of a domain."""
         if f"d_{name}" not in self._domains:
-            raise UnknownNameError("domain", name, self.domains)
+            raise UnknownNameError(
+                "domain", name, self.domains or ("base, the un-adapted network: there are no others",)
+            )
         return cast(DomainPrototypes, self._domains[f"d_{name}"])
 
     def add_domain(

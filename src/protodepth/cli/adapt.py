@@ -58,9 +58,11 @@ class Adapt:
     the map with holes).
     """
     register: bool = True
-    """Look whether the picture lies on the depth, and move it there (the domain keeps the place)."""
+    """Leave the picture where it is.  Otherwise adapt looks whether it lies on the depth, moves it there if not, and
+    the domain keeps the place.
+    """
     own_decoder: bool = True
-    """Let the domain learn a copy of the decoder beside its prototypes (the paper learns prototypes alone)."""
+    """Learn prototypes alone, as the paper does.  Otherwise the domain also learns a copy of the decoder."""
     withhold: float = 0.2
     """Share of the sparse points that is hidden from the network in the frames that judge."""
     dry_run: bool = False

@@ -72,11 +72,11 @@ class Bench:
     kind: Literal["depth", "disparity"] = "depth"
     """foundation: what the maps hold."""
     scale: str = "sparse"
-    """A number: share of the published epochs, a rehearsal of the paper's recipes, as 0.0005.
-    foundation: sparse or truth, where the median is taken.
+    """A share of the published epochs, as 0.0005: a rehearsal of the paper's recipes.  foundation: sparse or truth, by
+    which of them the outside maps are scaled.
     """
     images: Path | None = None
-    """foundation: only write the test images there, for the outside model (default: measure)."""
+    """foundation: only write the test images there, for the outside model (default: the maps are measured)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
     dry_run: bool = False
@@ -178,7 +178,7 @@ class BenchReal:
     seed: int = 0
     """Draws the points, with the frame's name."""
     adapt: bool = True
-    """Also adapt every model to every recording, and measure ProtoDepth-A over all of them."""
+    """Leave out adapting.  Otherwise every model is adapted to every recording, and ProtoDepth-A measured over all."""
     minutes: float | None = None
     """Minutes for each adaptation (default: adapt's own)."""
     steps: int | None = None

@@ -16,7 +16,7 @@ from protodepth.progress import progress_bar, working
 class DataCheck:
     """Read every file of a recording or dataset and report every fault at once.  Exit code 2 if there are any."""
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH|NAME:PATH")]
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A recording's folder (settings may follow:
     FOLDER?poses=trajectory.txt), lists:lists.toml, kitti:/path, or a prepared folder.
     """
@@ -40,12 +40,12 @@ class DataCheck:
 
 @dataclass(frozen=True)
 class DataPrepare:
-    """Write the manifest of a dataset: where its frames are, no copied images,
-    plus depth maps that are slow to make.
+    """Write a list of a dataset's frames, so that it opens at once: images stay where they are, depth that is slow to
+    make is kept.
     """
 
     dataset: Annotated[str, tyro.conf.Positional]
-    """kitti, nyu_v2, nuscenes, scannet, vkitti, void, waymo, lists, rosbag, ..."""
+    """argoverse2, ddad, kitti, nyu_v2, nuscenes, scannet, vkitti, void, waymo, lists, rosbag, ..."""
     raw: tyro.conf.Positional[Path]
     """The folder with the original download."""
     out: tyro.conf.Positional[Path]
@@ -82,7 +82,7 @@ def _pair(text: str) -> tuple[str, str]:
 class DataPreview:
     """Write a contact sheet: points on the image, the neighbour warped by pose and depth, depth histograms."""
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH|NAME:PATH")]
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A recording's folder or any data argument."""
     out: Path = Path("preview.png")
     """The picture to write."""
@@ -114,7 +114,7 @@ class Example:
     out: tyro.conf.Positional[Path]
     """Folder of the recording."""
     world: str = "street_dusk"
-    """Name of the world."""
+    """room, warehouse, corridor_night, office, street, street_dusk, highway or garden."""
     frames: int = 40
     """How many frames."""
     size: str = "96x144"

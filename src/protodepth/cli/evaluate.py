@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Errors of a model on data with ground truth: MAE and RMSE in mm, iMAE and iRMSE in 1/km.
+    """Errors of a model on data: MAE and RMSE in mm, iMAE and iRMSE in 1/km.
 
+    Without ground truth a fifth of a recording's sparse points is hidden from the network and judges.
     Several processes share the frames: torchrun --nproc_per_node=2 -m protodepth evaluate ...
     """
 
@@ -27,7 +28,7 @@ class Evaluate:
     domain: str | None = None
     """The domain to use; base is the un-adapted network (default: chosen for each frame, as predict does)."""
     agnostic: bool = False
-    """Choose for each frame; that is the default, and said aloud it refuses --domain."""
+    """Choose the domain for each frame, as without --domain; the two together are refused."""
     split: str = "test"
     """Which part of the data."""
     out: Path | None = None

@@ -22,7 +22,7 @@ DOCUMENTS = "documents: README.md and the folder docs/ of the source; docs/own_d
 GROUPS = {
     "input": "image sparse intrinsics data split model domain selection unknown depth_unit sample path raw folder "
     "checkpoint network pose rotation depth_range prototypes predictions outside kind scale runs dataset name world "
-    "shell fix experiments",
+    "shell fix experiments agnostic",
     "output": "markdown out format write colormap rerun json to images dry_run force rows resume",
     "learning": "",
     "machine": "device threads batch_size engine workers port open warmup",
@@ -49,7 +49,8 @@ METAVARS = {
     "network": "NETWORK", "method": "METHOD", "methods": "METHOD", "seeds": "N", "set": "KEY=VALUE",
     "set_base": "KEY=VALUE", "base": "NETWORK=FOLDER", "experiments": "NAME", "sequence": "SEQUENCE",
     "recipe": "RECIPE", "preset": "PRESET", "patterns": "PATTERN", "world": "WORLD", "dataset": "DATASET",
-    "outside": "NAME", "split": "train|val|test",
+    "scale": "X", "outside": "NAME", "split": "train|val|test", "shell": "bash|zsh|fish", "raw": "DOWNLOAD",
+    "checkpoint": "CHECKPOINT", "colormap": "MAP", "scaffold": "DATA",
 }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def options(kind: type) -> list[Option]:
         required = field.default is MISSING and field.default_factory is MISSING
         switch = field.default if hint is bool and isinstance(field.default, bool) else None
         metavar = "" if switch is not None else given or METAVARS.get(field.name) or _metavar_of(hint)
-        metavar += " ..." if get_origin(hint) is tuple and not metavar.endswith("...") else ""
+        metavar += " ..." if get_args(hint)[-1:] == (Ellipsis,) and not metavar.endswith("...") else ""
         text = _with_default(texts.get(field.name, ""), field.default, required)
         rows.append(Option(field.name, metavar, text, positional, required, hint, switch))
     return rows
@@ -224,7 +225,9 @@ def fault(name: str, kind: type, arguments: Sequence[str]) -> str | None:
         reason = _wrong_value(flags[word], values)
         if reason:
             return f"{name} {word} {reason} (protodepth {name} --help)"
-    missing = [o for o in all_options if o.required and not o.positional and o.flag not in dict(given)]
+    places, words = [o for o in all_options if o.positional], _without_names(arguments, flags)
+    missing = [o for o in places[len(words) :] if o.required]
+    missing += [o for o in all_options if o.required and not o.positional and o.flag not in dict(given)]
     needs = "; ".join(f"{o.head} ({o.text.rstrip('.')})" for o in missing)
     return f"{name} needs {needs}" if missing else None
 
@@ -239,6 +242,18 @@ def _written(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     for start, end in itertools.pairwise([*starts, len(arguments)]):
         flag, equals, value = arguments[start].partition("=")
         yield flag.replace("_", "-"), [*([value] if equals else []), *arguments[start + 1 : end]]
+
+
+def _without_names(arguments: Sequence[str], flags: dict[str, Option]) -> list[str]:
+    """The words that belong to no option: those before the first one, and what an option leaves of the others."""
+    start = next((n for n, word in enumerate(arguments) if word.startswith("--")), len(arguments))
+    words = list(arguments[:start])
+    for flag, values in _written(arguments):
+        option = flags.get(flag)
+        parts = get_args(option.hint) if option is not None and get_origin(option.hint) is tuple else (str,)
+        if option is not None and parts[-1] is not Ellipsis:
+            words += values[0 if option.switch is not None else len(parts) :]
+    return words
 
 
 def _wrong_value(option: Option, values: Sequence[str]) -> str | None:

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "domains remove": ("protodepth.cli.domains", "RemoveDomain", "delete a domain from a model"),
     "train": ("protodepth.cli.train", "Train", "run a recipe: a base network, or a method on a sequence"),
     "recipe show": ("protodepth.cli.recipe", "ShowRecipe", "every value of a recipe and where it is from"),
-    "evaluate": ("protodepth.cli.evaluate", "Evaluate", "errors of a model on data with ground truth"),
+    "evaluate": ("protodepth.cli.evaluate", "Evaluate", "errors of a model, by ground truth or by hidden points"),
     "bench": ("protodepth.cli.bench", "Bench", "the paper's tables and figures by name"),
     "bench list": ("protodepth.cli.bench", "BenchList", "what bench can run"),
     "bench real": ("protodepth.cli.bench", "BenchReal", "your recordings: interpolation, a base, after adapting"),
@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "convert": ("protodepth.cli.convert", "Convert", "an official checkpoint becomes a model folder"),
     "export": ("protodepth.cli.export", "Export", "one graph for ONNX Runtime or OpenVINO, compared with PyTorch"),
     "data check": ("protodepth.cli.data", "DataCheck", "read every file and report every fault"),
-    "data prepare": ("protodepth.cli.data", "DataPrepare", "write a manifest of a dataset"),
+    "data prepare": ("protodepth.cli.data", "DataPrepare", "list a dataset's frames once, so that it opens at once"),
     "data example": ("protodepth.cli.data", "Example", "a small recording drawn from a built-in world"),
     "data preview": ("protodepth.cli.data", "DataPreview", "a picture of what the loader sees"),
     "speed": ("protodepth.cli.speed", "MeasureSpeed", "latency, memory, share of the machine's peak"),
@@ -56,7 +56,14 @@ def _help_text(group: str = "") -> str:
     return "\n".join(
         [
             f"usage: protodepth {command} ...        (protodepth {command} --help for its options)",
-            *(["", "Unsupervised continual depth completion with prototypes."] if not group else []),
+            *(
+                [
+                    "",
+                    "Dense depth from an image and sparse points; new places are learned without labels or forgetting.",
+                ]
+                if not group
+                else []
+            ),
             "",
             *lines,
             "",
@@ -107,8 +114,10 @@ def _unknown_command(argv: list[str]) -> str:
     if inside:  # the first word is right: it would make any two alike
         close = helptext.similar(argv[1], [name.split()[1] for name in known]).replace("mean ", f"mean {argv[0]} ")
     else:
-        close = helptext.similar(word, [*COMMANDS, *_groups()])
-    return f"unknown command {word!r}:{close} choose one of: {', '.join(known)} (protodepth --help explains them)"
+        both = helptext.similar(" ".join(argv[:2]), [name for name in COMMANDS if " " in name]) if argv[1:] else ""
+        close = both or helptext.similar(word, [*COMMANDS, *_groups()])
+    choices = f" choose one of: {', '.join(known)}" if inside or not close else ""
+    return f"unknown command {word!r}:{close}{choices} (protodepth --help says what each does)"
 
 
 def execute(name: str, arguments: list[str]) -> int:

@@ -28,15 +28,15 @@ class Predict:
     out: Path
     """Folder for the results."""
     image: Path | None = None
-    """A picture (PNG, JPEG, ...), a folder of pictures, or a video (default: --data is given instead)."""
+    """A picture (PNG, JPEG, ...), a folder of pictures, or a video (default: from --data)."""
     sparse: Path | None = None
     """Its sparse depth, of the same size: 16-bit PNG or .npy, 0 where there is no point; or a folder of them, named
-    like the pictures, for a video by the number of the frame, counted from 0 (default: --data is given instead)."""
+    like the pictures, for a video by the number of the frame, counted from 0 (default: from --data)."""
     intrinsics: str | None = None
     """fx,fy,cx,cy in pixels, a file (3x3 text, JSON, camera_info YAML), or a folder with a file for each
-    frame (default: --data is given instead)."""
+    frame (default: from --data)."""
     data: str | None = None
-    """A recording's folder or a data argument such as worlds:street (default: the three above are given instead)."""
+    """A recording's folder or a data argument such as worlds:street (default: none, the three above say it)."""
     split: Literal["train", "val", "test"] = "test"
     """Which part of --data, where it is no recording."""
     model: str = DEFAULT_MODEL
@@ -44,8 +44,8 @@ class Predict:
     domain: str | None = None
     """The domain to use; base is the un-adapted network (default: chosen for each frame)."""
     selection: Literal["auto", "descriptor", "gaussian"] = "auto"
-    """How a domain is chosen: largest cosine to a descriptor (the paper's rule), smallest Mahalanobis distance, or
-    what the network was made for (auto).
+    """How a domain is chosen: by the largest cosine to a descriptor, which is the paper's rule; by the smallest
+    Mahalanobis distance (gaussian); or by whichever of the two suits the network (auto).
     """
     unknown: Literal["nearest", "base", "error"] = "nearest"
     """For a frame unlike every known domain: the chosen domain all the same, the un-adapted network, or stop."""

@@ -20,8 +20,8 @@ class Tune:
     methods: tuple[str, ...] = ("finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
     """Methods to tune."""
     trials: int = 8
-    """Distinct trials of each method; the first is the start as it is: the recipe, with the values of --tuned.
-    A best at an edge moves that edge, after these trials up to six times more.
+    """Distinct trials of each method.  The first is the recipe as it is, with the values of --tuned.  If the best
+    value lies at the edge of its range, the range is widened, for up to six trials more.
     """
     domains: int = 3
     """How many domains of the sequence the trials are judged on:

@@ -80,7 +80,7 @@ def get(name: str) -> Experiment:
     ('uformer',)
     """
     if name not in EXPERIMENTS:
-        raise UnknownNameError("experiment", name, EXPERIMENTS)
+        raise UnknownNameError("experiment", name, (*EXPERIMENTS, "list", "real", "all"))
     return EXPERIMENTS[name]
 
 

@@ -125,7 +125,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing: give a folder that save_pretrained or save_domain wrote") from None
+        raise CheckpointError(
+            f"{path} is missing: give the folder of a model, or of a domain that was exported"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable JSON ({error}): the folder is damaged, save it again") from None
     if not isinstance(value, dict):

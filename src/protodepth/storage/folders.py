@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,11 @@ def resolve(source: str | Path) -> Path:
     if str(source) in bundled():
         return BUNDLED / str(source)
     known = ", ".join(bundled()) or "(none)"
+    close = get_close_matches(str(source), bundled(), 1)
+    meant = f" did you mean {close[0]}?" if close else ""
     raise CheckpointError(
-        f"no model {str(source)!r}: expected a folder written by save_pretrained, or a bundled name: {known}"
+        f"no model {str(source)!r}:{meant} expected the folder of a model (adapt, train and convert write one), "
+        f"or a bundled name: {known}"
     )
 
 

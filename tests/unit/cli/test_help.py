@@ -9,6 +9,7 @@ import tyro
 
 from protodepth.cli import help as helptext
 from protodepth.cli.main import COMMANDS, run, split
+from protodepth.data.worlds.worlds import WORLDS
 
 
 def kind_of(name: str) -> type:
@@ -42,6 +43,25 @@ def test_what_happens_without_an_option_is_said_once_and_in_words(name: str) -> 
         assert "not given" not in option.text, option.head
         if not option.required and option.switch is None and not option.text.startswith("Also"):
             assert "(default: " in option.text, f"{name} {option.head} (its default is {field.default!r})"
+
+
+def test_a_switch_that_says_no_says_what_is_left_out() -> None:
+    """What is on by default is turned off by --no-...: the sentence beside it speaks of that."""
+    texts = {o.head: o.text for name in COMMANDS for o in helptext.options(kind_of(name)) if o.switch is True}
+    assert texts.keys() == {"--no-adapt", "--no-register", "--no-own-decoder"}
+    for head, text in texts.items():
+        assert text.startswith(("Leave", "Learn prototypes alone")), head
+        assert "Otherwise" in text, head
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_value_is_called_text(name: str) -> None:
+    assert not [o.head for o in helptext.options(kind_of(name)) if "TEXT" in o.metavar]
+
+
+def test_the_worlds_that_an_example_may_be_drawn_from_are_named() -> None:
+    text = next(o.text for o in helptext.options(kind_of("data example")) if o.name == "world")
+    assert all(name in text for name in WORLDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -84,6 +104,10 @@ def test_options_stand_in_the_groups_input_output_learning_machine(capsys: pytes
     [
         (["predict", "--imgae", "a.png"], "predict has no option --imgae: did you mean --image?"),
         (["predict"], "predict needs --out PATH (Folder for the results)"),
+        (["data", "check"], "data check needs DATA (A recording's folder"),
+        (["data", "check", "--fix", "--depth-unit", "mm"], "data check needs DATA (A recording's folder"),
+        (["convert", "kbnet", "--out", "m"], "convert needs CHECKPOINT (The .pth file)"),
+        (["data", "prepare", "kitti", "--workers", "2", "raw"], "data prepare needs PATH (The folder to write"),
         (["speed", "--runs", "many"], "speed --runs many: expected a whole number"),
         (
             ["predict", "--out", "x", "--format=kiti"],
