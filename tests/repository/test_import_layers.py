@@ -53,7 +53,7 @@ DOORS = {
 }
 # Folders of concrete things that do not know each other, and the files there that all of them may use.
 SIBLINGS = {
-    "backbones": {"base", "layers", "planes", "posenet"},
+    "backbones": {"base", "layers", "planes", "posenet", "in_graph", "scalefree_graph"},
     "methods": {"base", "finetune", "statistics"},
     "data.datasets": {"ros_frames", "ros_messages", "realsense", "video"},
     "cli": {"options", "help"},

@@ -27,28 +27,24 @@ from torch.nn import functional as F
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.layers import plain_conv
 from protodepth.backbones.planes import Planes, local_planes, pyramid
+from protodepth.backbones.scalefree_graph import (
+    DILATIONS,
+    FEATURES,
+    LIKENESS,
+    ScaleFreeInGraph,
+    ScaleFreeStage,
+    SkipMerge,
+    active,
+    corners,
+    soft,
+)
 from protodepth.types import Batch, Depth, Float, Latents, LatentSpec, Modality
-
-DILATIONS = (4, 2, 1)
-LIKENESS = 6  # numbers by which two places are found alike
-FEATURES = 18  # what the depth encoder is told of a cell
 
 
 def _single(device: torch.device) -> AbstractContextManager[None]:
     """Single precision inside a region of half precision: planes are made of differences."""
     half = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if half else nullcontext()  # type: ignore[return-value]
-
-
-def _soft(x: Tensor) -> Tensor:
-    """Nearly x below 1, never beyond 5: neither a wild point nor a wild weight makes an answer that is no number."""
-    return x / (1 + x.abs() / 5)
-
-
-def _corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
-    """What a slope adds from a cell's centre to its four pixels, in the order of pixel_unshuffle."""
-    x, y = slopes.chunk(2, 1)
-    return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
 
 
 def neighbours(x: Tensor, dilation: int) -> list[Tensor]:
@@ -92,55 +88,15 @@ def around(planes: Float[Tensor, "b 3 h w"], weight: Tensor, dilation: int) -> F
 
 def _mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -> Float[Tensor, "b q h w"]:
     """The parts' mean, weighted by the softmax of the logits."""
-    if not torch.onnx.is_in_onnx_export():
-        return (logits.softmax(2) * parts).sum(2)
-    weights = (logits - logits.amax(2, keepdim=True)).exp()  # in ONNX Runtime a softmax over an inner axis is slow
-    return (weights * parts).sum(2) / weights.sum(2)
-
-
-def _active(x: Tensor) -> Tensor:
-    return F.leaky_relu(x, 0.1)
-
-
-class ScaleFreeStage(nn.Module):
-    """Half the size and a second look; the latent stays linear, so that its average has a direction."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.down, self.mix = plain_conv(inputs, outputs, stride=2), plain_conv(outputs, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.down(_active(x))
-        return x + self.mix(_active(x))
-
-
-class SkipMerge(nn.Module):
-    """The coarser decoder features at the skips' size, mixed with them."""
-
-    def __init__(self, inputs: int, skips: int, outputs: int) -> None:
-        super().__init__()
-        self.up, self.join, self.mix = (
-            plain_conv(inputs, outputs, size=1),
-            plain_conv(skips, outputs, size=1),
-            plain_conv(outputs, outputs),
-        )
-
-    def forward(self, x: Tensor, skips: Tensor) -> Tensor:
-        height, width = skips.shape[-2:]
-        up = F.interpolate(self.up(x), scale_factor=2.0, mode="nearest")[..., :height, :width]
-        x = up + self.join(_active(skips))
-        return _active(x + self.mix(_active(x)))
+    return (logits.softmax(2) * parts).sum(2)
 
 
 @backbones.register("scalefree")
-class ScaleFree(Backbone):
+class ScaleFree(ScaleFreeInGraph, Backbone):
     """Encoders of image and points at 1/2 to 1/32 of the size, a decoder to 1/2, a head that answers in spreads."""
 
     name: ClassVar[str] = "scalefree"
     decoder_parts: ClassVar[tuple[str, ...]] = ("merges", "last", "head")
-    gather: Tensor
-    pull: Tensor
-    push: Tensor
     to_pixels: Tensor
     default_reduction = "relative"
     bounded: ClassVar[bool] = False
@@ -217,6 +173,8 @@ class ScaleFree(Backbone):
         }
 
     def encode(self, batch: Batch) -> Latents:
+        if torch.onnx.is_in_onnx_export():
+            return self.encode_in_graph(batch)
         size = batch.size
         image, z = (F.pad(t, [0, size[1] % 2, 0, size[0] % 2]) for t in (batch.image, batch.sparse_depth))
         mask = (z > 0).to(z.dtype)
@@ -238,7 +196,7 @@ class ScaleFree(Backbone):
             depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
             layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
         layers["latent_image"], layers["latent_depth"] = layers.pop("skip4_image"), layers.pop("skip4_depth")
-        shown = [_active(layers[f"skip{n}_image"]).mean((2, 3), keepdim=True) for n in range(3)]
+        shown = [active(layers[f"skip{n}_image"]).mean((2, 3), keepdim=True) for n in range(3)]
         layers["signature"] = torch.cat(shown, 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
@@ -247,45 +205,40 @@ class ScaleFree(Backbone):
         """What the points say of each cell, in their own spread."""
         slopes = torch.cat([p.slopes_x[:, :1], p.slopes_y[:, :1]], 1)
         sharp = p.guesses[:, :1]
-        off = points * (values - sharp - _corners(slopes))
+        off = points * (values - sharp - corners(slopes))
         relative = [sharp - p.mean, p.guesses[:, 1:] - sharp, off, 4 * slopes]  # the change over eight pixels
         density = (p.weight.clamp(min=1e-9).log() + 4) / 4
         features = [
-            _soft(torch.cat(relative, 1) / p.spread),
+            soft(torch.cat(relative, 1) / p.spread),
             points,
             (10 * p.spread).log(),
             density,
-            _soft(p.reach.sqrt()),
+            soft(p.reach.sqrt()),
         ]
         return torch.cat(features, 1)
 
     def decode(self, latents: Latents) -> Depth:
+        if torch.onnx.is_in_onnx_export():
+            return self.decode_in_graph(latents)
         layers, context = latents.layers, latents.context
-        x = _active(torch.cat([layers["latent_image"], layers["latent_depth"]], 1))
+        x = active(torch.cat([layers["latent_image"], layers["latent_depth"]], 1))
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
-        x = x + _active(self.last(x))
-        answers = self._answers(x)
+        x = x + active(self.last(x))
+        answers = self.head(x).float().split(self.parts, 1)
         with _single(x.device):
             return self._depth(answers, context)
-
-    def _answers(self, x: Tensor) -> Sequence[Tensor]:
-        """What the head says.  A graph has a convolution for each part: there, a split of one output is a slow copy."""
-        if not torch.onnx.is_in_onnx_export():
-            return self.head(x).float().split(self.parts, 1)
-        weights, biases = self.head.weight.split(self.parts), self.head.bias.split(self.parts)  # type: ignore[union-attr,no-untyped-call]
-        return [F.conv2d(x, w, b) for w, b in zip(weights, biases, strict=True)]
 
     def _depth(self, answers: Sequence[Tensor], context: Mapping[str, Any]) -> Depth:
         """From the first guess to the full size, as the module's first lines say."""
         gate, residual, *near, up, trust, look, fine_looks = answers
         p, values = context["planes"], context["values"]
         gate = gate.softmax(1)
-        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * _soft(residual)
+        d = (gate * p.guesses).sum(1, keepdim=True) + p.spread * soft(residual)
         slopes = torch.cat([(gate * s).sum(1, keepdim=True) for s in (p.slopes_x, p.slopes_y)], 1)
         kept = context["points"] * _keep(trust)
         count = kept.sum(1, keepdim=True)
-        measured = (kept * (values - _corners(slopes))).sum(1, keepdim=True) / count.clamp(min=1e-6)
+        measured = (kept * (values - corners(slopes))).sum(1, keepdim=True) / count.clamp(min=1e-6)
         held, here = count.clamp(max=1), look.unsqueeze(1)
         for weight, dilation in zip(near, DILATIONS, strict=True):
             planes = torch.cat([d + held * (measured - d), slopes], 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from protodepth import backbones
 from protodepth.errors import CheckpointError, DataError
 from protodepth.inference.engines import export, graph
 from protodepth.inference.engines.runtimes import SUFFIX, Engine, Runtime
@@ -82,6 +83,7 @@ def _key(model: ProtoDepth, domain: str | None) -> str:
     about: Mapping[str, Any] = {"domain": domain, "torch": torch.__version__, "network": model.fingerprint()}
     names = model.domains if domain is None else () if domain == BASE else (domain,)
     state = {f"{n}/{k}": t for n in names for k, t in model.domain(n).state_dict().items()}
-    writers = (Path(str(module.__file__)).read_bytes() for module in (graph, export))
-    source = hashlib.sha256(b"".join(writers)).hexdigest()
+    networks = sorted(Path(str(backbones.__file__)).parent.glob("*.py"))
+    writers = (*(Path(str(module.__file__)) for module in (graph, export)), *networks)
+    source = hashlib.sha256(b"".join(file.read_bytes() for file in writers)).hexdigest()
     return files.fingerprint({**about, "writer": source}, state)

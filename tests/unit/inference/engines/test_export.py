@@ -384,14 +384,14 @@ def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
         assert ours.domains == theirs.domains
 
 
-def test_a_traced_graph_has_its_constants_folded_and_a_convolution_for_each_answer(scale_free: ProtoDepth):
+def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(scale_free: ProtoDepth):
     onnx = pytest.importorskip("onnx", reason=REASON)
     data, _ = module.convert(graphs.Graph(scale_free, "base"), scale_free, (64, 96), "traced")
     kinds = [node.op_type for node in onnx.load_from_string(data).graph.node]
     assert len(kinds) < 1200
     assert "Constant" not in kinds
-    assert kinds.count("Softmax") == 1  # of the gate; the mixes are sums
-    assert kinds.count("Conv") <= 54
+    assert not {"Softmax", "ConvTranspose", "Transpose"} & set(kinds)
+    assert kinds.count("Conv") <= 90
 
 
 # --- every network, with the exporter ---------------------------------------------------------------------------------
