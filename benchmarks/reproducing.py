@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -22,6 +23,7 @@ KEPT = {
     "fresh": HERE / "worlds_fresh_results.json",
 }
 TRIALS = HERE / "worlds_trials.json"
+OWN_PARTS = HERE / "worlds_own_parts.json"
 
 # Places of tables in the document, and what their headings say of the run.
 PLACES = {"tables": "", "long": ", 1500 steps", "fresh": ", fresh scenes"}
@@ -207,27 +209,40 @@ def write_into(path: Path, tables: str, place: str) -> None:
     path.write_text(before + tables + after)
 
 
-def what_holds() -> str:
-    """The section that what_holds.py writes."""
-    spec = importlib.util.spec_from_file_location("what_holds", HERE / "what_holds.py")
+def neighbour(name: str) -> ModuleType:
+    """A script of this folder."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def what_holds() -> str:
+    """The section that what_holds.py writes."""
     fresh, trials = read(KEPT["fresh"]), json.loads(TRIALS.read_text())
-    return str(module.holds(read(KEPT["tables"]), trials, fresh))
+    return str(neighbour("what_holds").holds(read(KEPT["tables"]), trials, fresh))
+
+
+def own_parts() -> str:
+    """The table that own_parts.py writes."""
+    return str(neighbour("own_parts").markdown(json.loads(OWN_PARTS.read_text())["rows"]))
+
+
+MADE = {"holds": what_holds, "parts": own_parts}  # places that other scripts write
 
 
 def rewrite(document: Path) -> None:
     """Every place of the document from what is kept."""
-    for place in (*KEPT, "holds"):
+    for place in (*KEPT, *MADE):
         write_into(document, text_of(place), place)
 
 
 def text_of(place: str) -> str:
     """What stands at a place of the document."""
-    if place == "holds":
-        return what_holds()
+    if place in MADE:
+        return MADE[place]()
     return markdown(read(KEPT[place]), place) or "No training is finished yet.\n"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protodepth.types import Batch, Latents
+from protodepth.types import Batch, Bool, Latents
 
 GIB = 2**30
 
@@ -105,3 +105,22 @@ def _joined(rows: Sequence[Latents]) -> Latents:
         return _mapped(value[0], lambda _: next(whole))
 
     return Latents(join([row.layers for row in rows]), join([row.context for row in rows]))
+
+
+def choose_rows(chosen: Bool[Tensor, "b"], ours: Latents, others: Latents) -> Latents:
+    """The chosen frames from ours, all others from the others.
+
+    >>> ones, twos = (Latents({"skip": torch.full((2, 1), n)}) for n in (1, 2))
+    >>> choose_rows(torch.tensor([True, False]), ones, twos).layers["skip"].flatten().tolist()
+    [1, 2]
+    """
+    count = chosen.shape[0]  # not len: in an exported graph the number of frames is free
+    pairs = zip(*(_tensors((row.layers, row.context)) for row in (ours, others)), strict=True)
+
+    def pick(a: Tensor, b: Tensor) -> Tensor:
+        if not a.ndim or a.shape[0] != count:
+            return a
+        return torch.where(chosen.to(a.device).view(-1, *(1 for _ in a.shape[1:])), a, b)
+
+    rows = iter([pick(a, b) for a, b in pairs])
+    return Latents(_mapped(ours.layers, lambda _: next(rows)), _mapped(ours.context, lambda _: next(rows)))

@@ -156,8 +156,7 @@ class ProtoDepth(Notebook, nn.Module):
         nearest = None if cosines is None else select(cosines)
         choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule, self.backbone.selection)
         kept = [held.get(name) for name in choice.domains]
-        if domain is None and (placed := extras.registered(batch, kept)) is not batch:
-            latents = self.backbone.encode(placed)  # what is chosen by is the picture as it came
+        latents = extras.encode(self.backbone, batch, latents, kept, chosen=domain is None)
         adapted = apply(latents.layers, self._values(choice.domains, held), self.backbone.latent_specs)
         depth = extras.decode(self.backbone, latents.with_layers(adapted), kept)
         return BatchPrediction(

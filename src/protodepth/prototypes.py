@@ -65,7 +65,8 @@ class PrototypeConfig:
     separation: float = 0.25  # 1/w_jk times the number of other domains
     learn_descriptor: bool = True
     projection_rank: int | None = None  # None = full c x c W, else W = U V of this rank
-    parts: tuple[str, ...] = ()  # of the decoder, of which the domain learns a copy of its own; the paper has none
+    parts: tuple[str, ...] = ()  # of the network, the domain's own copies or changes (extras.py); the paper has none
+    factors: dict[str, float] | None = None  # of the learning rate by kind (A, P, W, parts ...); None: the method's
 
     def __post_init__(self) -> None:
         if self.image_size < 1 or self.depth_size < 1:

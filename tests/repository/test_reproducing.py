@@ -23,7 +23,7 @@ def script() -> ModuleType:
     return load_benchmark("reproducing")
 
 
-@pytest.mark.parametrize("place", ["tables", "long", "fresh", "holds"])
+@pytest.mark.parametrize("place", ["tables", "long", "fresh", "holds", "parts"])
 def test_every_measured_part_of_the_document_is_written_from_the_kept_results(script: ModuleType, place: str) -> None:
     _, text, _ = script.split((ROOT / "docs" / "reproducing.md").read_text(), place)
     assert text == script.text_of(place)

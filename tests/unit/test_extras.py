@@ -1,37 +1,52 @@
-"""What a domain keeps beside prototypes: parts of the decoder of its own, which touch nobody else."""
+"""What a domain keeps beside prototypes: parts of the network of its own, which touch nobody else."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
 from conftest import random_batch, shake, tiny_model
 from protodepth.backbones.base import backbones, count_parameters
-from protodepth.errors import UnknownNameError
-from protodepth.extras import copy_parts, with_parts
+from protodepth.errors import ConfigError, UnknownNameError
+from protodepth.extras import LayerChanges, copy_parts, own_encoder, with_parts
 from protodepth.inference.engines.graph import Graph
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.methods.protodepth import RATES
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
+from protodepth.training.fast import kept_features
 from protodepth.types import Batch
 
 OWN = PrototypeConfig(image_size=3, depth_size=2, parts=("merges", "head"))
+WAYS = {
+    "decoder": OWN,
+    "scales": replace(OWN, parts=("scales",)),
+    "decoder and scales": replace(OWN, parts=("merges", "head", "scales")),
+    "low rank": replace(OWN, parts=("lowrank-2",)),
+    "everything": replace(OWN, parts=("image_stages", "depth_stages", "merges", "head")),
+}
 
 
-@pytest.fixture
-def owner() -> ProtoDepth:
-    """Two domains: `hall` with a decoder of its own that differs, `yard` with the network's."""
+@pytest.fixture(params=WAYS)
+def owner(request: pytest.FixtureRequest) -> ProtoDepth:
+    """Two domains: `hall` with parts of its own that differ, `yard` with the network's."""
     model = tiny_model()
-    model.add_domain("hall", config=OWN)
+    model.add_domain("hall", config=WAYS[request.param])
     model.add_domain("yard")
     shake(model, "yard")
-    shake(model, "hall")
+    shake(model, "hall", amount=0.1)
+    with torch.no_grad():
+        for part in model.domain("hall").parts.values():
+            for parameter in part.parameters() if isinstance(part, LayerChanges) else ():
+                parameter.mul_(0.3)  # a change of every layer at once is felt more
     return model
 
 
-def test_a_new_domain_with_parts_answers_as_the_network_does(batch: Batch) -> None:
+@pytest.mark.parametrize("config", WAYS.values(), ids=WAYS)
+def test_a_new_domain_with_parts_answers_as_the_network_does(batch: Batch, config: PrototypeConfig) -> None:
     model = tiny_model()
-    model.add_domain("hall", config=OWN)
+    model.add_domain("hall", config=config)
     for prototypes in model.domain("hall").sets.values():
         torch.nn.init.zeros_(prototypes.P)
     assert torch.equal(model.predict_batch(batch, "hall").depth, model.predict_batch(batch, "base").depth)
@@ -41,13 +56,14 @@ def test_parts_change_their_own_domain_and_nothing_else(owner: ProtoDepth, batch
     before = {name: owner.predict_batch(batch, name).depth for name in ("base", "yard", "hall")}
     owner.set_domain("hall")
     with torch.no_grad():
-        owner.domain("hall").parts["head"].bias.add_(0.5)
+        for parameter in owner.domain("hall").parts.parameters():
+            parameter.add_(0.1)
     for name in ("base", "yard"):
         assert torch.equal(owner.predict_batch(batch, name).depth, before[name])
     assert not torch.equal(owner.predict_batch(batch, "hall").depth, before["hall"])
 
 
-def test_rows_of_a_mixed_batch_get_their_own_decoder(owner: ProtoDepth) -> None:
+def test_rows_of_a_mixed_batch_get_their_own_parts(owner: ProtoDepth) -> None:
     batch = random_batch(2)
     s = owner.predict_batch(batch, "base").descriptor
     for n, name in enumerate(("hall", "yard")):
@@ -65,27 +81,70 @@ def test_rows_of_a_mixed_batch_get_their_own_decoder(owner: ProtoDepth) -> None:
     torch.testing.assert_close(alone, owner.predict_batch(batch, "hall").depth)
 
 
-def test_parts_learn_slowly_stay_in_eval_mode_are_counted_and_stored(owner: ProtoDepth, tmp_path, batch: Batch) -> None:
+def test_parts_learn_at_their_own_rates_stay_in_eval_mode_are_counted_and_stored(
+    owner: ProtoDepth, tmp_path, batch: Batch
+) -> None:
     owner.set_domain("hall")
     owner.train(True)
-    parts = owner.domain("hall").parts
+    parts, config = owner.domain("hall").parts, owner.domain("hall").config
     assert not any(m.training for m in parts.modules())
-    method = build("protodepth", owner, Objective(ObjectiveConfig()), OWN)
+    method = build("protodepth", owner, Objective(ObjectiveConfig()), replace(config, factors={"parts": 0.5}))
     factors = {id(p): factor for group, factor in method.parameter_groups() for p in group}
-    assert {factors[id(p)] for p in parts.parameters()} == {RATES["parts"]}
+    rates = {"scales": RATES["scales"], "lowrank-2": RATES["lowrank"]}
+    for name, part in parts.items():
+        assert {factors[id(p)] for p in part.parameters()} == {rates.get(name, 0.5)}
     counts = owner.overhead().layers["hall"]
-    assert counts["head"] == count_parameters(owner.backbone.head)
-    assert "head" not in owner.overhead().layers["yard"]
+    children = dict(owner.backbone.named_children())
+    assert {n: counts[n] for n in parts if n in children} == {
+        n: count_parameters(children[n]) for n in parts if n in children
+    }
+    assert sum(counts[n] for n in parts) == count_parameters(parts)
+    assert not set(parts) & set(owner.overhead().layers["yard"])
     owner.save_pretrained(tmp_path / "m")
     again = ProtoDepth.from_pretrained(tmp_path / "m")
-    assert again.domain("hall").config.parts == OWN.parts
+    assert again.domain("hall").config == config
     assert torch.equal(again.predict_batch(batch, "hall").depth, owner.predict_batch(batch, "hall").depth)
 
 
-def test_a_part_that_is_not_of_the_decoder_is_refused() -> None:
+def test_every_part_learns_and_the_network_does_not(owner: ProtoDepth, batch: Batch) -> None:
+    before = {name: t.clone() for name, t in owner.backbone.state_dict().items()}
+    owner.set_domain("hall")
+    owner(batch).depth.log().square().sum().backward()
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in owner.domain("hall").parts.parameters())
+    assert all(p.grad is None for p in owner.backbone.parameters())
+    assert all(torch.equal(t, before[name]) for name, t in owner.backbone.state_dict().items())
+
+
+def test_kept_latents_are_the_networks_and_never_those_of_a_domain(owner: ProtoDepth, batch: Batch) -> None:
+    expected = owner.predict_batch(batch, "hall").depth
+    method = build("protodepth", owner, Objective(ObjectiveConfig()), owner.domain("hall").config)
+    owner.backbone.requires_grad_(False)
+    with kept_features(method, 0.1) as cache:
+        first, again = (owner.predict_batch(batch, "hall").depth for _ in range(2))
+    assert torch.equal(first, expected)
+    assert torch.equal(again, expected)
+    assert cache is not None
+    assert cache.hits == len(batch)
+
+
+def test_what_is_chosen_by_is_what_the_frozen_encoder_says(owner: ProtoDepth, batch: Batch) -> None:
+    named = owner.predict_batch(batch, "hall").descriptor
+    assert torch.equal(named, owner.predict_batch(batch, "base").descriptor)
+
+
+def test_scales_are_of_every_layer_that_the_domain_has_no_copy_of() -> None:
+    network = tiny_model().backbone
+    layers = {n.replace(".", "/") for n, m in network.named_modules() if isinstance(m, torch.nn.Conv2d)}
+    alone, beside = (copy_parts(network, names)["scales"] for names in (("scales",), ("merges", "head", "scales")))
+    assert isinstance(alone, LayerChanges)
+    assert set(alone) == layers
+    assert set(beside) == {n for n in layers if n.startswith(("image_stages", "depth_stages"))}
+
+
+def test_a_part_that_the_network_has_not_is_refused() -> None:
     model = tiny_model()
-    with pytest.raises(UnknownNameError, match=r"image_stages.*merges, head"):
-        model.add_domain("hall", config=PrototypeConfig(parts=("image_stages",)))
+    with pytest.raises(UnknownNameError, match=r"stages.*merges, head, image_stages, depth_stages, scales, lowrank-4"):
+        model.add_domain("hall", config=PrototypeConfig(parts=("stages",)))
     assert model.domains == ()
 
 
@@ -102,3 +161,19 @@ def test_a_network_with_other_parts_encodes_to_the_same_bits(name: str) -> None:
         mine, other = network.encode(batch), with_parts(network, parts).encode(batch)
         assert all(torch.equal(mine.layers[key], other.layers[key]) for key in mine.layers)
         assert not torch.equal(network.decode(mine), with_parts(network, parts).decode(mine))
+        mine, changed = network.encode(batch), with_parts(network, copy_parts(network, ("scales",))).encode(batch)
+        assert all(torch.equal(mine.layers[key], changed.layers[key]) for key in mine.layers)  # they begin as none
+
+
+def test_a_method_copies_every_part_unless_some_are_named_and_needs_a_network_that_names_them() -> None:
+    model, objective = tiny_model(), Objective(ObjectiveConfig())
+    assert set(build("protodepth-own", model, objective).config.parts) == set(WAYS["everything"].parts)
+    assert build("protodepth-own", model, objective, OWN).config.parts == OWN.parts
+    with pytest.raises(ConfigError, match=r"scaffnet names none: use protodepth"):
+        build("protodepth-own", ProtoDepth(backbones.get("scaffnet").from_preset("small")), objective)
+
+
+def test_which_parts_change_the_encoder() -> None:
+    network = tiny_model().backbone
+    changing = {name: own_encoder(network, copy_parts(network, (name,))) for name in ("head", "image_stages", "scales")}
+    assert changing == {"head": False, "image_stages": True, "scales": True}

@@ -30,6 +30,7 @@ class Backbone(nn.Module, ABC):
         True  # an exported graph takes any size; False: the number of its levels depends on it
     )
     decoder_parts: ClassVar[tuple[str, ...]] = ()  # submodules that only ``decode`` uses: a domain may have its own
+    encoder_parts: ClassVar[tuple[str, ...]] = ()  # the same of ``encode``
     selection: ClassVar[Literal["descriptor", "gaussian"]] = "descriptor"  # what a Rule's "auto" means
     default_pose: ClassVar[dict[str, Any]] = {}  # arguments of the pose network that its training uses
 

@@ -61,6 +61,7 @@ class FusionNet(Backbone):
 
     name = "fusionnet"
     decoder_parts: ClassVar[tuple[str, ...]] = ("decoder",)
+    encoder_parts: ClassVar[tuple[str, ...]] = ("encoder_image", "encoder_depth")  # ScaffNet never learns
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "void": {**FULL, "depth_range": INDOOR, "scaffnet": ScaffNet.presets["void"]},
         "kitti": {**FULL, "depth_range": OUTDOOR, "scaffnet": ScaffNet.presets["kitti"]},

@@ -143,6 +143,7 @@ class KBNet(Backbone):
 
     name = "kbnet"
     decoder_parts: ClassVar[tuple[str, ...]] = ("decoder",)
+    encoder_parts: ClassVar[tuple[str, ...]] = ("sparse_to_dense_pool", "encoder")
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "void": {**FULL, "pools": VOID_POOLS, "depth_range": (0.1, 8.0)},
         "void_train": {**FULL, "pools": ((15, 17, 19), (23, 27)), "depth_range": (0.1, 8.0)},

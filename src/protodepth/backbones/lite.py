@@ -88,6 +88,7 @@ class Lite(Backbone):
 
     name: ClassVar[str] = "lite"
     decoder_parts: ClassVar[tuple[str, ...]] = ("merges", "head")
+    encoder_parts: ClassVar[tuple[str, ...]] = ("image_stages", "depth_stages")
     default_reduction = "relative"
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {

@@ -97,6 +97,7 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
 
     name: ClassVar[str] = "scalefree"
     decoder_parts: ClassVar[tuple[str, ...]] = ("merges", "last", "head")
+    encoder_parts: ClassVar[tuple[str, ...]] = ("image_stages", "depth_stages")
     to_pixels: Tensor
     default_reduction = "relative"
     bounded: ClassVar[bool] = False

@@ -216,6 +216,7 @@ class Uformer(Backbone):
 
     name = "uformer"
     decoder_parts: ClassVar[tuple[str, ...]] = ("decoder", "head")
+    encoder_parts: ClassVar[tuple[str, ...]] = ("image_encoder", "depth_encoder")
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "full": {"width": 256, "heads": 8},
         "small": {"width": 64, "heads": 4},

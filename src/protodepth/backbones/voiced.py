@@ -85,6 +85,7 @@ class VOICED(Backbone):
 
     name = "voiced"
     decoder_parts: ClassVar[tuple[str, ...]] = ("decoder",)
+    encoder_parts: ClassVar[tuple[str, ...]] = ("encoder_image", "encoder_depth")
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "void": {**FULL, "depth_range": (0.1, 8.0)},
         "kitti": {**FULL, "depth_range": (1.5, 100.0)},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from protodepth.experiments.intervals import AT_THE_END, FEWEST_SEEDS, standing
-from protodepth.experiments.paper import OURS, agnostic_wins, gain, main_rows
+from protodepth.experiments.paper import FAMILY, agnostic_wins, gain, main_rows
 from protodepth.experiments.scores import SCORE_NAMES, Group, network_name
 from protodepth.metrics import METRICS
 from protodepth.report.results import METRIC_NAMES, UNRANKED, display_name
@@ -18,15 +18,17 @@ def findings(rows: Sequence[Group], sequence: str) -> list[str]:
     lines = [*_forgetting(rows)]
     for backbone in dict.fromkeys(g.backbone for g in rows):
         own = [g for g in rows if g.backbone == backbone]
-        lines += [_place(own, setting, score) for setting in ("incremental", "agnostic") for score in CLAIMED]
-        lines += [_choosing(own), _plasticity(own)]
+        for ours in FAMILY:
+            settings = ("incremental", "agnostic")
+            lines += [_place(own, ours, setting, score) for setting in settings for score in CLAIMED]
+            lines += [_choosing(own, ours), _plasticity(own, ours)]
     lines += _agnostic(rows, sequence)
     return [line for line in lines if line]
 
 
 def _forgetting(rows: Sequence[Group]) -> list[str]:
     lines = []
-    zero = [g for g in rows if g.method == OURS and g.setting == "incremental"]
+    zero = [g for g in rows if g.method in FAMILY and g.setting == "incremental"]
     if zero:
         worst = max(abs(v) for g in zero for m in METRICS for v in g.values("forgetting", m))
         lines.append(
@@ -75,12 +77,12 @@ def _means(group: Group, score: str, metric: str = "mae") -> float:
 
 def _rivals(rows: Sequence[Group]) -> list[Group]:
     """The baselines: sequential methods that learn, without a domain's name where they choose one."""
-    return [g for g in rows if g.method not in (OURS, *UNRANKED) and g.setting == "incremental"]
+    return [g for g in rows if g.method not in (*FAMILY, *UNRANKED) and g.setting == "incremental"]
 
 
-def _place(rows: Sequence[Group], setting: str, score: str) -> str:
+def _place(rows: Sequence[Group], method: str, setting: str, score: str) -> str:
     """Where ProtoDepth stands among the methods of a network, and whether the seeds and scenes decide it."""
-    ours, others = [g for g in rows if g.method == OURS and g.setting == setting], _rivals(rows)
+    ours, others = [g for g in rows if g.method == method and g.setting == setting], _rivals(rows)
     if not ours or not others:
         return ""
     place = standing(ours[0], others, score)
@@ -104,14 +106,15 @@ def _share(ours: float, reference: float) -> float:
     return 100 * (ours - reference) / reference if reference else float("nan")
 
 
-def _choosing(rows: Sequence[Group]) -> str:
+def _choosing(rows: Sequence[Group], method: str) -> str:
     """What not knowing the domain costs."""
-    pair = {g.setting: g for g in rows if g.method == OURS}
+    pair = {g.setting: g for g in rows if g.method == method}
     if len(pair) < 2:
         return ""
     costs = [_share(_means(pair["agnostic"], s), _means(pair["incremental"], s)) for s in CLAIMED]
     texts = ", ".join(f"{SCORE_NAMES[s]} {c:+.1f} %" for s, c in zip(CLAIMED, costs, strict=True))
-    return f"{network_name(rows[0].backbone)}, ProtoDepth-A above ProtoDepth (MAE): {texts}."
+    names = f"{pair['agnostic'].name} above {pair['incremental'].name}"
+    return f"{network_name(rows[0].backbone)}, {names} (MAE): {texts}."
 
 
 def _learned(group: Group, metric: str = "mae") -> float:
@@ -119,13 +122,14 @@ def _learned(group: Group, metric: str = "mae") -> float:
     return float(np.mean([np.diag(group.matrix(seed, metric).values)[1:].mean() for seed in group.documents]))
 
 
-def _plasticity(rows: Sequence[Group]) -> str:
+def _plasticity(rows: Sequence[Group], method: str) -> str:
     """How much less a frozen network learns than a free one."""
-    ours = [g for g in rows if g.method == OURS and g.setting == "incremental"]
+    ours = [g for g in rows if g.method == method and g.setting == "incremental"]
     free = [g for g in rows if g.method == "finetune"]
     if not ours or not free:
         return ""
+    name = f"{network_name(rows[0].backbone)}, later domains when learned (MAE): {ours[0].name}"
     return (
-        f"{network_name(rows[0].backbone)}, later domains when learned (MAE): ProtoDepth {_learned(ours[0]):.1f} mm, "
+        f"{name} {_learned(ours[0]):.1f} mm, "
         f"Finetuned {_learned(free[0]):.1f} mm ({_share(_learned(ours[0]), _learned(free[0])):+.1f} %)."
     )

@@ -16,6 +16,7 @@ from protodepth.metrics import METRICS
 from protodepth.report.results import SCORES, UNRANKED
 
 OURS = "protodepth"
+FAMILY = (OURS, "protodepth-own")  # with what is not the paper's: none of them is a baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def gain(rows: Iterable[ScoreRow], score: str, setting: str, *, baselines: Seque
     for backbone in dict.fromkeys(r.backbone for r in rows):
         own = [r for r in rows if r.backbone == backbone]
         ours = [r for r in own if r.method == OURS and r.setting == setting]
-        others = [r for r in own if (r.method in baselines if baselines else r.method not in (*UNRANKED, OURS))]
+        others = [r for r in own if (r.method in baselines if baselines else r.method not in (*UNRANKED, *FAMILY))]
         choosing = {r.method for r in own if r.setting == "agnostic"}  # the others have one row for both settings
         others = [r for r in others if r.setting == setting or r.method not in choosing]
         for metric in METRICS if ours and others else ():

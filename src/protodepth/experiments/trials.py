@@ -68,6 +68,7 @@ SPACES: Mapping[str, tuple[LogRange | Ways, ...]] = {
         Ways("sizes", ((60, 30), (25, 10), (10, 5))),
         STEPS,
     ),
+    "protodepth-own": (RATE, LogRange("separation", 3e-2, 1.0), STEPS),
 }
 REACH = 3.0  # an edge moves by this factor
 FEWEST = 4  # with fewer trials there is no inside

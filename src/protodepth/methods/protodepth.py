@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from protodepth.data.frame import Domain
 from protodepth.descriptors import descriptor_loss
+from protodepth.errors import ConfigError
+from protodepth.extras import LOW_RANK, SCALES
 from protodepth.losses import Objective
 from protodepth.methods.base import Fit, Method, methods, part, undo
 from protodepth.methods.statistics import FEWEST, collect_statistics
@@ -18,7 +20,21 @@ from protodepth.types import Batch, BatchPrediction, LossTerms, View
 
 # Factors of the learning rate, chosen on val scenes of the worlds:
 # A acts on every pixel at once, while keys move only through W; parts of the decoder move as in finetuning.
-RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3, "parts": 0.04}
+RATES = {"A": 0.5, "W": 3.3, "U": 3.3, "V": 3.3, "K": 3.3, "parts": 0.04, "scales": 0.2, "lowrank": 0.1}
+# With a network of its own: the rate is that of the network, as in finetuning.
+OWN_RATES = {"A": 2.5, "P": 5.0, "W": 16.0, "U": 16.0, "V": 16.0, "K": 16.0, "descriptor": 30.0}
+
+
+def _kind(name: str) -> str:
+    """Which factor of the learning rate a domain's parameter has.
+
+    >>> _kind("sets.latent.A"), _kind("parts.head.bias"), _kind("parts.lowrank-4.head.up")
+    ('A', 'parts', 'lowrank')
+    """
+    if not name.startswith("parts."):
+        return name.rsplit(".", 1)[-1]
+    own = name.split(".")[1]
+    return own if own == SCALES else LOW_RANK.rstrip("-") if own.startswith(LOW_RANK) else "parts"
 
 
 @methods.register("protodepth")
@@ -29,6 +45,7 @@ class ProtoDepthMethod(Method):
     Config: ClassVar[type] = PrototypeConfig
     chooses: ClassVar[bool] = True
     without_choosing: ClassVar[dict[str, Any]] = {"learn_descriptor": False}
+    rates: ClassVar[dict[str, float]] = RATES
 
     def __init__(self, model: ProtoDepth, objective: Objective, config: PrototypeConfig | None = None) -> None:
         super().__init__(model, objective, config or model.config)
@@ -79,9 +96,9 @@ class ProtoDepthMethod(Method):
         groups: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.model.domain(str(self.model.active)).named_parameters():
             if id(parameter) in trainable:
-                kind = "parts" if name.startswith("parts.") else name.rsplit(".", 1)[-1]
-                groups.setdefault(kind, []).append(parameter)
-        return [(parameters, RATES.get(kind, 1.0)) for kind, parameters in groups.items()]
+                groups.setdefault(_kind(name), []).append(parameter)
+        factors = {**self.rates, **(self.config.factors or {})}
+        return [(parameters, factors.get(kind, 1.0)) for kind, parameters in groups.items()]
 
     def train(self, mode: bool) -> None:
         self.model.train(mode)
@@ -106,3 +123,26 @@ class ProtoDepthMethod(Method):
 
     def extra_bytes(self) -> int:
         return 4 * self.extra_parameters() + sum(s.nbytes for s in self.model.statistics.values())
+
+
+@methods.register("protodepth-own")
+class OwnNetwork(ProtoDepthMethod):
+    """Not the paper's: a domain also learns a copy of every part of the network, and is chosen by what the frozen one
+    says.  It forgets nothing, at the price of a network for each domain.  ``parts`` names fewer of them.
+    """
+
+    name: ClassVar[str] = "protodepth-own"
+    rates: ClassVar[dict[str, float]] = OWN_RATES
+
+    def __init__(self, model: ProtoDepth, objective: Objective, config: PrototypeConfig | None = None) -> None:
+        config, network = config or model.config, model.backbone
+        every = (*network.decoder_parts, *network.encoder_parts)
+        super().__init__(model, objective, replace(config, parts=config.parts or every))
+
+    @classmethod
+    def check(cls, model: ProtoDepth) -> None:
+        if not model.backbone.encoder_parts:
+            raise ConfigError(
+                f"protodepth-own copies the parts of a network, and {model.backbone.name} names none: "
+                "use protodepth, or say decoder_parts and encoder_parts in its class"
+            )

@@ -20,6 +20,7 @@ METHOD_COLOURS = {  # mid tones: readable on white and on near-black
     "l2p": "#9a6b4b",
     "joint": "#5f7484",
     "protodepth": "#2f7de1",
+    "protodepth-own": "#1f9aa8",
 }
 OTHER_METHOD = "#8a6fdf"
 DOMAIN_COLOURS = ("#2f7de1", "#e0701e", "#3f9a4f", "#9b6bd8", "#c7486b", "#7c8a1e")

@@ -32,6 +32,7 @@ METHOD_NAMES = {
     "l2p": "L2P",
     "joint": "Joint",
     "protodepth": "ProtoDepth",
+    "protodepth-own": "ProtoDepth-own",
 }
 UNRANKED = ("pretrained", "joint")  # learns nothing; sees every domain at once
 

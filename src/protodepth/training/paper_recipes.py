@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from protodepth.backbones.base import backbones
 from protodepth.data.augment import AugmentConfig
 from protodepth.losses import ObjectiveConfig
@@ -260,15 +262,15 @@ def _merged(stage: str, by_network: dict[str, list[tuple[str, str, str]]]) -> li
 def _shown(value: Any) -> str:
     """A value as a reader wants it.
 
-    >>> _shown(((1e-4, 3), (5e-5, 9))), _shown((416, 576)), _shown({"color": 0.15})
-    ('1e-04 to epoch 3, 5e-05 to epoch 9', '416, 576', 'color 0.15')
+    >>> _shown(((1.5e-4, 3), (5e-5, 9))), _shown((416, 576)), _shown({"color": 0.15})
+    ('1.5e-4 to epoch 3, 5e-5 to epoch 9', '416, 576', 'color 0.15')
     """
     if value is None:
         return "none"
     if isinstance(value, dict):
         return ", ".join(f"{k} {v:g}" for k, v in value.items())
     if isinstance(value, tuple) and value and isinstance(value[0], tuple):
-        return ", ".join(f"{rate:.4g} to epoch {until}" for rate, until in value).replace("0.0001", "1e-04")
+        return ", ".join(f"{np.format_float_scientific(r, trim='-', exp_digits=1)} to epoch {e}" for r, e in value)
     if isinstance(value, tuple | list):
         return ", ".join(str(v) for v in value)
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)

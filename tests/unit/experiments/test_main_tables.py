@@ -77,6 +77,18 @@ def test_findings_say_zero_forgetting_and_where_agnostic_wins(rows):
     assert "later domains when learned (MAE): ProtoDepth 6.0 mm, Finetuned 7.0 mm (-14.3 %)" in text
 
 
+def test_a_variant_of_ours_is_judged_against_the_baselines_and_is_none_of_them(rows):
+    own = (row_cell("protodepth-own", 0), document("protodepth-own", [[10, 99], [10, 4]], [[10, 99], [10, 5]]))
+    both = [*rows, *groups([own])]
+    text = " ".join(main_tables.findings(both, "indoor"))
+    assert "KBNet, Error at the end (MAE): ProtoDepth-own 7.0 mm, Finetuned 10.5 mm, difference +4.5" in text
+    assert "KBNet, Error at the end (MAE): ProtoDepth 8.0 mm, Finetuned 10.5 mm, difference +2.5" in text
+    assert "later domains when learned (MAE): ProtoDepth-own 4.0 mm, Finetuned 7.0 mm" in text
+    assert find(main_tables.paired_table(both), "ProtoDepth minus ProtoDepth-own")["seeds"] == "1"
+    gains = [find(main_tables.gain_table(several, "indoor"), "ProtoDepth") for several in (rows, both)]
+    assert gains[0] == gains[1]
+
+
 def test_costs_leave_out_the_times_of_resumed_runs(rows):
     rows[0].documents[0]["about"] = {"resumed": True}
     rows[0].documents[0]["training_seconds"] = {"finetune": [100.0]}

@@ -33,6 +33,20 @@ def test_every_value_has_a_source(sequence: str) -> None:
     assert all(source.startswith(kinds) for source in sources), [s for s in sources if not s.startswith(kinds)]
 
 
+@pytest.mark.parametrize("sequence", published.SEQUENCES)
+def test_printed_rates_are_the_ones_that_are_run(sequence: str) -> None:
+    for stage, networks, setting, value, _ in rows(sequence):
+        if setting == "rates":
+            pairs = [text.split(" to epoch ") for text in value.split(", ")]
+            paper = PaperRecipe.of(sequence, networks.split()[0])
+            start = stage.startswith("D1")
+            schedule = paper.base("x").schedule if start else paper.stage(stage.split()[1]).schedule
+            schedule = schedule.counted(1000 * schedule.batch_size)  # a thousand steps an epoch
+            ran = [schedule.rate * schedule.factor(1000 * int(until) - 1) for _, until in pairs]
+            assert ran == pytest.approx([float(rate) for rate, _ in pairs])
+            assert schedule.steps == 1000 * int(pairs[-1][1])
+
+
 def test_a_stage_has_the_crop_batch_and_epochs_of_its_dataset() -> None:
     stages = recipe_of("paper-outdoor").stages
     assert stages is not None

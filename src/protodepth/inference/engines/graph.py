@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from protodepth.descriptors import sample_descriptor, select, similarity
 from protodepth.errors import ConfigError
-from protodepth.extras import with_parts
+from protodepth.extras import own_encoder, with_parts
+from protodepth.features import choose_rows
 from protodepth.geometry import Registration, register
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import Values, apply, gather
@@ -64,9 +65,17 @@ class Graph(nn.Module):
             table[layer] = Values(*(p if index is None or p is None else p[index] for p in parts))
         return table
 
-    def encode(self, batch: Batch, scaffold: Tensor | None) -> Latents:
-        net = self.backbone
+    def encode(self, batch: Batch, scaffold: Tensor | None, parts: nn.Module | None = None) -> Latents:
+        """By the network, or with these parts in it."""
+        net = self.backbone if parts is None else with_parts(self.backbone, parts)
         return net.encode(batch) if scaffold is None else net.encode_scaffolded(batch, scaffold)  # type: ignore[no-any-return,operator]
+
+    def _own_latents(self, batch: Batch, scaffold: Tensor | None, latents: Latents, index: Int[Tensor, "b"]) -> Latents:
+        """Each sample by the encoder of domain ``index``; ``latents``: the network's, where a domain has none."""
+        for n, parts in enumerate(self.own):
+            if own_encoder(self.backbone, parts):
+                latents = choose_rows(index == n, self.encode(batch, scaffold, parts), latents)
+        return latents
 
     def _nearest(self, s: Float[Tensor, "b c"]) -> Int[Tensor, "b"]:
         """By the Mahalanobis distance, as selection.Gaussians does."""
@@ -79,7 +88,7 @@ class Graph(nn.Module):
         if not any(parts._modules for parts in self.own):
             return self.backbone.decode(latents)
         depths = torch.stack([with_parts(self.backbone, parts).decode(latents) for parts in self.own])
-        return depths[index, torch.arange(len(index))]
+        return depths[index, torch.arange(index.shape[0])]
 
     def forward(
         self, image: Tensor, sparse_depth: Tensor, intrinsics: Tensor, scaffold: Tensor | None = None
@@ -89,14 +98,17 @@ class Graph(nn.Module):
         placed = batch
         if self.domain is not None and self.places is not None:
             placed = replace(batch, image=register(image, self.places.expand(len(image), 3)))
-        latents = self.encode(placed, scaffold)
         if self.domain is not None:
+            latents = self.encode(placed, scaffold, self.own[0])
             return self.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)), None)
+        latents = self.encode(placed, scaffold)
         s = sample_descriptor(latents.layers[net.bottleneck.name], net.bottleneck.layout)
         cosines = similarity(s, self.descriptors)
         index = select(cosines) if self.whiten is None else self._nearest(s)
         if self.places is not None:  # a second look, with the pictures where their domains' depth sees them
-            latents = self.encode(replace(batch, image=register(image, self.places[index])), scaffold)
+            placed = replace(batch, image=register(image, self.places[index]))
+            latents = self.encode(placed, scaffold)
+        latents = self._own_latents(placed, scaffold, latents, index)
         return self.decode(latents.with_layers(apply(latents.layers, self.values(index), specs)), index), index, cosines
 
 
