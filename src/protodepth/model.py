@@ -53,9 +53,8 @@ class ProtoDepth(Notebook, nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         """The prototype sets and the descriptor of a domain."""
         if f"d_{name}" not in self._domains:
-            raise UnknownNameError(
-                "domain", name, self.domains or ("base, the un-adapted network: there are no others",)
-            )
+            others = self.domains or ("base, the un-adapted network: there are no others",)
+            raise UnknownNameError("domain", name, others)
         return cast(DomainPrototypes, self._domains[f"d_{name}"])
 
     def add_domain(
@@ -158,9 +157,8 @@ class ProtoDepth(Notebook, nn.Module):
         kept = [held.get(name) for name in choice.domains]
         latents = extras.encode(self.backbone, batch, latents, kept, chosen=domain is None)
         adapted = apply(latents.layers, self._values(choice.domains, held), self.backbone.latent_specs)
-        depth = extras.decode(self.backbone, latents.with_layers(adapted), kept)
         return BatchPrediction(
-            depth=depth,
+            depth=extras.decode(self.backbone, latents.with_layers(adapted), kept),
             domains=choice.domains,
             similarity=cosines,
             names=names,
