@@ -4,6 +4,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,20 +23,23 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+_parse = cache(ast.parse)  # several tests read every file
+
+
 def definitions(text: str) -> dict[str, Definition]:
     """Public functions and classes at the top of a file; what a decorator registers has a user already.
 
     >>> sorted(definitions("def a(): ...\\nclass B: ...\\ndef _c(): ...\\n@names.register('d')\\ndef d(): ..."))
     ['B', 'a', 'd']
     """
-    nodes = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    nodes = [n for n in _parse(text).body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
     return {node.name: node for node in nodes if not node.name.startswith("_")}
 
 
 def in_a_table(text: str) -> set[str]:
     """Names that the file itself hands on: those of tables at its top, and whatever is registered."""
     names: set[str] = set()
-    for node in ast.parse(text).body:
+    for node in _parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             calls = [d for d in node.decorator_list if isinstance(d, ast.Call)]
             names |= {node.name for call in calls if "register" in ast.unparse(call.func)}
@@ -66,7 +70,7 @@ def uses(text: str) -> Iterator[Name]:
     >>> sorted(uses("from protodepth import geometry as g\\nfrom protodepth.types import Batch\\ng.warp(1)"))
     [('protodepth', 'geometry'), ('protodepth.geometry', 'warp'), ('protodepth.types', 'Batch')]
     """
-    tree, modules = ast.parse(text), {}
+    tree, modules = _parse(text), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "protodepth":
             for alias in node.names:
@@ -90,12 +94,17 @@ def uses(text: str) -> Iterator[Name]:
                 yield modules[first.id], str(second.value)
 
 
+@cache
+def _used_in(path: Path) -> frozenset[Name]:
+    return frozenset(uses(path.read_text()))
+
+
 def users(folders: tuple[str, ...]) -> dict[Name, set[Path]]:
     """The files of these folders that use each name, without the name's own file."""
     table: dict[Name, set[Path]] = defaultdict(set)
     for folder in folders:
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
-            for module, name in uses(path.read_text()):
+            for module, name in _used_in(path):
                 if MODULES.get(module) != path:
                     table[module, name].add(path)
     return table

@@ -40,6 +40,7 @@ def choose(seed: int, count: int = 10) -> list[tuple[str, str, str]]:
     return random.Random(seed).sample(everything(), count)
 
 
+@cache
 def tree() -> list[str]:
     """Folders and files of the package, each file with the first sentence of its docstring."""
     lines = []
