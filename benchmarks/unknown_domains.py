@@ -146,7 +146,7 @@ def alarm_rates(samples: Samples, known: list[str], unseen: str, statistics: lis
     gaussians = fit_gaussians(statistics)
 
     def score(s: Tensor) -> Tensor:
-        return SampleDistances(s, gaussians, FALSE_ALARMS).excess
+        return SampleDistances(s, lambda: gaussians, FALSE_ALARMS).excess
 
     inside = [score(samples[name]["test"]) for name in known]
     frames, outside = torch.cat(inside), score(samples[unseen]["test"])

@@ -8,9 +8,9 @@ Each domain keeps the statistics of its own samples; they are taken once and nev
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -200,12 +200,22 @@ class StatisticsTable(dict[str, Statistics]):
 
     def gaussians(self, names: tuple[str, ...]) -> Gaussians | None:
         """Over these domains; None if one has no statistics, for a frame far from the others might belong to it."""
+        return self._fit(tuple(self[name] for name in names)) if names and not self.missing(names) else None
+
+    def distances(
+        self, s: Float[Tensor, "b c"], names: tuple[str, ...], false_alarms: float
+    ) -> "SampleDistances | None":
+        """Of samples to these domains; None where ``gaussians`` is.  Nothing is computed before it is asked for."""
         if not names or self.missing(names):
             return None
-        used = tuple(self[name] for name in names)
-        if self._fitted is None or self._fitted[0] != used:  # statistics are equal only to themselves
-            self._fitted = used, fit_gaussians(used)
-        return self._fitted[1]
+        used = tuple(self[name] for name in names)  # of this moment
+        return SampleDistances(s, partial(self._fit, used), false_alarms)
+
+    def _fit(self, used: tuple[Statistics, ...]) -> Gaussians:
+        kept = self._fitted
+        if kept is None or kept[0] != used:  # statistics are equal only to themselves
+            kept = self._fitted = used, fit_gaussians(used)
+        return kept[1]
 
     def missing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self)
@@ -214,8 +224,12 @@ class StatisticsTable(dict[str, Statistics]):
 class SampleDistances:
     """How far samples are from every domain, computed when first asked for: with a domain given hardly anybody does."""
 
-    def __init__(self, s: Float[Tensor, "b c"], gaussians: Gaussians, false_alarms: float) -> None:
-        self._s, self._gaussians, self._false_alarms = s.detach(), gaussians, false_alarms
+    def __init__(self, s: Float[Tensor, "b c"], gaussians: Callable[[], Gaussians], false_alarms: float) -> None:
+        self._s, self._fit, self._false_alarms = s.detach(), gaussians, false_alarms
+
+    @cached_property
+    def _gaussians(self) -> Gaussians:
+        return self._fit()
 
     @cached_property
     def distance(self) -> Float[Tensor, "b k"]:
@@ -255,8 +269,7 @@ def choose(
     A frame can be called unknown only if every domain to choose from has statistics:
     else it might belong to one that has none.
     """
-    gaussians = statistics.gaussians(names)
-    distances = None if gaussians is None else SampleDistances(s, gaussians, rule.false_alarms)
+    distances = statistics.distances(s, names, rule.false_alarms)
     if domain is not None or nearest is None:
         return Choice((domain or BASE,) * len(s), distances)
     preferred = auto == "gaussian" and distances is not None

@@ -12,14 +12,28 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from protodepth.shown import Shown
-
 Image = Float[Tensor, "b 3 h w"]
 Depth = Float[Tensor, "b 1 h w"]  # metres, z-depth
 Mask = Float[Tensor, "b 1 h w"]  # 1 = counts, 0 = does not
 LossTerms = dict[str, Tensor]
 
 BASE = "base"  # the name of the un-adapted network
+
+
+class Shown:
+    """A picture of itself: in a notebook as the last line of a cell, and anywhere by ``show()``.
+
+    What draws stands above this file in the house, so it is looked up when asked.
+    """
+
+    __slots__ = ()
+
+    def show(self) -> Any:
+        """Draw with matplotlib, in a window or below the cell; returns the figure."""
+        return import_module("protodepth.report.show").show(self)
+
+    def _repr_html_(self) -> str:
+        return str(import_module("protodepth.report.show").html(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def test_every_example_in_a_docstring_is_right(tmp_path: Path) -> None:
         "geometry",
         "losses",
         "metrics",
-        "arrays",
+        "data.arrays",
         "config",
         "registry",
         "training.recipes",

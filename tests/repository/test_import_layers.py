@@ -17,10 +17,9 @@ ROOT = Path(protodepth.__file__).parent
 # floors and from its own folder, not from another room of its floor.
 # A dotted name is a file that stands on another floor than the rest of its folder.
 FLOORS = (
-    "errors _version shown",
+    "errors _version",
     "types registry stopwatch",
-    "storage.files storage.claims distributed arrays progress features "
-    "geometry prototypes descriptors selection metrics",
+    "storage.files storage.claims distributed progress features geometry prototypes descriptors selection metrics",
     "config losses",
     "backbones data",
     "storage extras",
@@ -34,7 +33,7 @@ FLOORS = (
     "__main__",
 )
 FLOORS_OF_DATA = (
-    "data.files data.frame data.sampling data.projection data.augment data.interpolation data.hidden",
+    "data.files data.frame data.arrays data.sampling data.projection data.augment data.interpolation data.hidden",
     "data.faults data.arguments data.given data.doubt",
     "data.batches data.entries",
     "data.manifest data.recording data.worlds",

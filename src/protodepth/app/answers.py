@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from protodepth import arrays
 from protodepth.app.examples import example, example_names
-from protodepth.data import interpolation
+from protodepth.data import arrays, interpolation
 from protodepth.data.doubt import check_points
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame

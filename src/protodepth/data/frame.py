@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from protodepth.shown import Shown
-from protodepth.types import Float
+from protodepth.types import Float, Shown
 
 SPLITS = ("train", "val", "test")
 

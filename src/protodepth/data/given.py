@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from protodepth import arrays
+from protodepth.data import arrays
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame
 from protodepth.errors import DataError

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from protodepth import arrays
+from protodepth.data import arrays
 from protodepth.data.doubt import LEAST_INSIDE, check_points
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError

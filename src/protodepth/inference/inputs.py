@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from protodepth import arrays
+from protodepth.data import arrays
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import Frame, FrameDataset, evenly
 from protodepth.errors import ConfigError, DataError, ProtoDepthError

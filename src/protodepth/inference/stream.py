@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protodepth import arrays
+from protodepth.data import arrays
 from protodepth.data.doubt import reason_against
 from protodepth.errors import DataError
 from protodepth.model import ProtoDepth

@@ -18,7 +18,6 @@ from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
-from protodepth.shown import Shown
 from protodepth.storage.history import History
 from protodepth.training.fit import fit
 from protodepth.training.log import Log, silent
@@ -32,7 +31,7 @@ from protodepth.training.watch import (
     interpolation_errors,
     network_errors,
 )
-from protodepth.types import BASE
+from protodepth.types import BASE, Shown
 
 logger = logging.getLogger("protodepth")
 HELPED = 0.01  # a smaller share of the error gone is no help

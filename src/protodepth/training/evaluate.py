@@ -14,8 +14,7 @@ from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset, Subset
 from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
 from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
-from protodepth.shown import Shown
-from protodepth.types import BatchPrediction, PredictBatch
+from protodepth.types import BatchPrediction, PredictBatch, Shown
 
 
 @dataclass(frozen=True, slots=True)

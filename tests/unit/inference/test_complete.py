@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from helpers.data_scene import walk
-from protodepth import arrays
+from protodepth.data import arrays
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -227,6 +228,31 @@ def test_better_is_the_share_of_frames_whose_error_shrank(recording: Path, monke
     assert result.better == 0.75  # of the second frame it stayed as it was
     assert (result.before, result.after, result.judged) == (10.0, 7.0, 4)
     assert "smaller on 75 % of 4 frames" in str(result)
+    chosen = 10 * (0.8 * 1.0 * 0.2 * 0.8) ** 0.25  # the mean error at the start times the mean ratio since
+    assert result.chosen == pytest.approx((chosen, chosen))
+
+
+def test_the_record_has_the_seconds_to_a_tenth():
+    made = Adaptation(
+        name="x", frames=1, steps=1, best_step=1, seconds=12.345, before=200, after=150, spread=0, better=1, judged=9,
+        chosen=(1, 1)
+    )  # fmt: skip
+    task = SimpleNamespace(source="walk", domain=SimpleNamespace(identity={}))
+    assert adaptation.record(made, task).seconds == 12.3
+
+
+@pytest.mark.parametrize(("asked", "timed"), [(None, 5), (1, 2), (3, 3), (400, 5)])
+def test_as_many_steps_are_timed_as_are_asked_for_but_two_at_least_and_five_at_most(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, timed: int
+):
+    counts = []
+    monkeypatch.setattr(adaptation, "step_seconds", lambda run, schedule, count: counts.append(count) or 1.0)
+    monkeypatch.setattr(adaptation, "timed", lambda call: 0.5)
+    method = SimpleNamespace(begin_domain=lambda domain, fit: None, model=None)
+    task = SimpleNamespace(method=method, domain=SimpleNamespace(train=range(8)), choose=range(3), verdict=range(4))
+    costs = adaptation.measure_costs(task, Schedule(), AdaptConfig(steps=asked))
+    assert counts == [timed]
+    assert costs == Costs(1.0, 3 * 0.5, 2 * 4 * 0.5 + 4 * 0.5 + 8 * 0.5)
 
 
 def test_the_spread_of_the_gain_is_that_of_repeated_recordings():

@@ -184,6 +184,55 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted_and_touches_no_weight(
     assert all(torch.isfinite(v).all() for v in weights(method).values())
 
 
+def test_a_skipped_step_leaves_running_statistics_as_they_were(room: Domain) -> None:
+    """A batch norm has taken note of the batch before anybody knows that the loss is no number."""
+    method = make("finetune", room)
+    norm = torch.nn.BatchNorm1d(2)
+    method.objective.pose.add_module("norm", norm)  # type: ignore[union-attr]
+    loss = method.loss
+    method.loss = lambda b, v: (norm(torch.rand(4, 2)), {k: x * math.nan for k, x in loss(b, v).items()})[1]  # type: ignore[method-assign]
+    learner = Learner.of(method, SCHEDULE, 0)
+    before = norm.running_mean.clone()
+    assert train_step(learner, next(training_batches(room.train, 2, seed=0)), 0) is None
+    assert torch.equal(norm.running_mean, before)
+    assert int(norm.num_batches_tracked) == 0
+
+
+def test_a_network_that_a_step_does_not_use_does_not_move_in_it(room: Domain) -> None:
+    """No gradient is not a gradient of zero, with which Adam goes on as before."""
+    method = make("finetune", room)
+    pose, loss = method.objective.pose, method.loss
+    assert pose is not None
+    learner, batch = Learner.of(method, SCHEDULE, 0), next(training_batches(room.train, 2, seed=0))
+    start = {k: v.clone() for k, v in pose.state_dict().items()}
+    train_step(learner, batch, 0)
+    moved = {k: v.clone() for k, v in pose.state_dict().items()}
+    assert any(not torch.equal(moved[k], start[k]) for k in start)
+    method.loss = lambda b, v: {"sparse": loss(b, v)["sparse"]}  # type: ignore[method-assign]
+    train_step(learner, batch, 1)
+    assert all(torch.equal(v, moved[k]) for k, v in pose.state_dict().items())
+
+
+def test_a_pose_network_that_was_frozen_learns_again(room: Domain) -> None:
+    method = make("finetune", room)
+    pose = method.objective.pose
+    assert pose is not None
+    pose.requires_grad_(False).eval()
+    Learner.of(method, SCHEDULE, 0)
+    assert all(p.requires_grad for p in pose.parameters())
+    assert pose.training
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_images_have_the_layout_that_the_schedule_asks_for(room: Domain, asked: bool) -> None:
+    method, seen = make("protodepth", room), []
+    loss = method.loss
+    method.loss = lambda b, v: (seen.append(v.batch.image), loss(b, v))[1]  # type: ignore[method-assign]
+    learner = Learner.of(method, replace(SCHEDULE, channels_last=asked), 0)
+    train_step(learner, next(training_batches(room.train, 2, seed=0)), 0)
+    assert [image.is_contiguous(memory_format=torch.channels_last) for image in seen] == [asked]
+
+
 def test_ten_bad_steps_in_a_row_stop_the_run_with_a_saved_finite_state(tmp_path: Path, room: Domain) -> None:
     method = make("protodepth", room)
     poisoned(method, set(range(2, 99)), "loss")

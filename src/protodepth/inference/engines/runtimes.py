@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from protodepth import arrays
 from protodepth.backbones.voiced import scaffold
+from protodepth.data import arrays
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, ProtoDepthError
 from protodepth.types import Batch, BatchPrediction, Prediction
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth.arrays import image_array, intrinsics_array, sparse_array, to_batch, to_batches
+from protodepth.data.arrays import image_array, intrinsics_array, sparse_array, to_batch, to_batches
 from protodepth.errors import DataError
 
 SIZE = (12, 16)
