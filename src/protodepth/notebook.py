@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from protodepth.data import given
 from protodepth.data.doubt import check_points
+from protodepth.errors import UnknownNameError
 from protodepth.selection import Rule
 from protodepth.storage.history import History
 
@@ -24,6 +25,7 @@ class Notebook:
         rule: Rule | None = None,
         unit: str | None = None,
         force: bool = False,
+        **unknown: object,
     ) -> Any:
         """Dense depth: a ``Prediction`` for one frame, a list of them for several.
 
@@ -35,6 +37,8 @@ class Notebook:
         Sparse depth of which less than half lies in the network's range is refused, with the unit that would fit;
         ``force`` goes on.
         """
+        if unknown:
+            raise UnknownNameError("option of predict", next(iter(unknown)), ("domain", "rule", "unit", "force"))
         batch, several = given.read(image, sparse_depth, intrinsics, unit)
         model = cast("ProtoDepth", self)
         network = model.backbone

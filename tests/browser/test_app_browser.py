@@ -137,7 +137,7 @@ def test_the_slider_moves_by_mouse_and_by_keyboard_and_the_list_changes_its_left
     slider.press("ArrowRight")
     assert int(slider.input_value()) == before + 1
     left = visit.page.locator(".pd-left:visible")
-    assert left.get_attribute("alt") == "dense depth, un-adapted network (base)"
+    assert left.get_attribute("alt") == "dense depth, base network"
     visit.page.locator(".pd-compare select").select_option(index=2)
     assert left.get_attribute("alt") == "dense depth, ground truth"
 
@@ -178,7 +178,7 @@ def test_another_example_and_another_domain_change_the_pictures_at_once(visit: V
     assert visit.page.locator("[aria-pressed=true]").get_attribute("data-world") == "office"
     assert visit.answer().startswith("right: domain hall: ")
     visit.after(lambda: visit.choose("pd-domain", "base: the network as it is"))
-    assert visit.answer().startswith("right: un-adapted network (base): ")
+    assert visit.answer().startswith("right: base network: ")
     assert visit.page.locator(".pd-compare option").count() == 2
     assert visit.complaints == []
 

@@ -5,7 +5,7 @@ import pytest
 
 from protodepth.backbones.lite import Lite
 from protodepth.data.frame import Frame
-from protodepth.errors import DataError
+from protodepth.errors import DataError, UnknownNameError
 from protodepth.model import ProtoDepth
 from protodepth.storage.history import History
 
@@ -43,6 +43,11 @@ def test_one_frame_is_a_prediction_and_several_are_a_list(model: ProtoDepth) -> 
     assert [p.domain for p in several] == ["hall", "hall"]
     np.testing.assert_allclose(several[0].depth, one.depth, rtol=1e-4)
     assert several[1].sparse_depth.max() == 4
+
+
+def test_an_option_that_predict_does_not_have_is_named(model: ProtoDepth) -> None:
+    with pytest.raises(UnknownNameError, match="unknown option of predict 'domian'; did you mean domain"):
+        model.predict(IMAGE, POINTS, CAMERA, domian="hall")
 
 
 def test_a_prediction_knows_what_it_was_made_from(model: ProtoDepth) -> None:

@@ -65,7 +65,7 @@ class Answer:
     @property
     def maps(self) -> dict[str, np.ndarray]:
         """Depth by the name that the page shows: the answer first, then what it is compared with."""
-        network = "un-adapted network (base)"
+        network = "base network"
         answered = {f"domain {self.adapted.domain}": self.adapted.depth} if self.learned else {}
         truth = {} if self.frame.ground_truth is None else {"ground truth": self.frame.ground_truth}
         return {**answered, network: self.base.depth, "linear interpolation": self.interpolated, **truth}

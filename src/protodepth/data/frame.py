@@ -23,6 +23,14 @@ class Frame:
     ground_truth: np.ndarray | None = None  # h w, metres, 0 = unknown
     name: str = ""
 
+    def __repr__(self) -> str:
+        """One line: name, size, points, and what else it has."""
+        height, width = self.sparse_depth.shape
+        words = [f"{height}x{width}", f"{int((self.sparse_depth > 0).sum())} points"]
+        words += [f"{len(self.neighbours)} neighbours{' with poses' * bool(self.poses)}"] * bool(self.neighbours)
+        words += ["ground truth"] * (self.ground_truth is not None)
+        return f"Frame({self.name!r}: {', '.join(words)})"
+
 
 class FrameDataset(Protocol):
     """Anything with a length that gives frames by number.  Must be picklable (workers may be spawned)."""
@@ -50,6 +58,12 @@ class Domain(Shown):
     test: FrameDataset
     rules: EvalRules
     identity: dict[str, Any] = field(default_factory=dict)  # what the data is, for the run record
+
+    def __repr__(self) -> str:
+        """One line: its name, how many frames each part has, up to which depth it is judged."""
+        parts = ", ".join(f"{part} {len(self.split(part))}" for part in SPLITS)
+        low, high = self.rules.min_depth, self.rules.max_depth
+        return f"Domain({self.name!r}: {parts} frames; judged from {low:g} to {high:g} m)"
 
     def split(self, name: str) -> FrameDataset:
         """``train``, ``val`` or ``test``."""

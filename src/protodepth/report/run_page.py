@@ -275,10 +275,12 @@ def _selection(document: Document) -> str:
 
 
 def _confusion(document: Document, key: str) -> str:
-    counts, chosen = np.array(document["confusion"][key]), document["chosen_names"][key]
+    counts, used, domains = document["confusion"][key], document["chosen_names"][key], document["domains"]
+    chosen = [*domains, *(name for name in used if name not in domains)]  # a column also for what was never chosen
+    counts = np.array([[dict(zip(used, row, strict=True)).get(name, 0) for name in chosen] for row in counts])
     head = "".join(f'<th scope="col">{escape(n)}</th>' for n in chosen)
     body = ""
-    for name, row in zip(document["domains"], counts, strict=True):
+    for name, row in zip(domains, counts, strict=True):
         shares = row / max(1, row.sum())
         cells = "".join(
             f'<td class="{"own" if n == name else ""}" style="--cool:{s:.2f}">{c}<small>{100 * s:.1f} %</small></td>'

@@ -21,7 +21,16 @@ from protodepth.progress import Say
 from protodepth.storage.history import History
 from protodepth.training.fit import fit
 from protodepth.training.log import Log, silent
-from protodepth.training.plan import Costs, Plan, choose_crop, step_seconds, steps_for, timed, total_seconds
+from protodepth.training.plan import (
+    Costs,
+    Plan,
+    choose_crop,
+    frames_aside,
+    step_seconds,
+    steps_for,
+    timed,
+    total_seconds,
+)
 from protodepth.training.schedule import Schedule
 from protodepth.training.task import AdaptConfig as AdaptConfig
 from protodepth.training.task import Task, prepare, split_options
@@ -80,6 +89,8 @@ class Adaptation(Shown):
             + (f"\ninterpolation at the same points: {beside} mm" if beside else "")
         )
 
+    __repr__ = __str__  # one verdict, whoever asks
+
 
 def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
     """Crop and steps; a few steps of a copy are timed unless all is said already.  ``used``:
@@ -95,15 +106,19 @@ def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
         if config.steps is None:
             schedule = replace(schedule, steps=steps_for(60 * config.minutes - used, costs, config.judgings))
         seconds = total_seconds(schedule.steps, costs, config.judgings) + used
+    domain, learned = task.domain, len(task.parts.learn)
+    counts = {"learn": learned, "choose": len(domain.train) - learned, "val": len(domain.val), "test": len(domain.test)}
+    identity = domain.identity
     return Plan(
-        frames=len(task.parts.learn),
-        available=len(task.domain.train) + len(task.domain.val) + len(task.domain.test),
+        frames=learned,
+        available=identity.get("frames", {}).get("all", sum(counts.values())),
+        aside=frames_aside(identity, counts),
         judges=(len(task.choose), len(task.verdict)),
         size=(size[0], size[1]),
         schedule=schedule,
         seconds=seconds,
         objective=task.objective,
-        notes=(*task.domain.identity.get("notes", ()), *([str(task.place)] if task.place else [])),
+        notes=(*identity.get("notes", ()), *([str(task.place)] if task.place else [])),
     )
 
 

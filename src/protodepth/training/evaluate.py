@@ -1,5 +1,6 @@
 """Judging: errors of any predictor (a network, an interpolation, depth maps from outside) on the frames of a domain."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, EvalRules, Frame, FrameDataset, Subset, evenly
 from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
-from protodepth.metrics import counts, depth_errors, evaluation_crop, mean_errors
+from protodepth.metrics import METRICS, UNITS, counts, depth_errors, evaluation_crop, mean_errors
 from protodepth.types import BatchPrediction, PredictBatch, Shown
 
 
@@ -28,6 +29,12 @@ class Evaluation(Shown):
     @property
     def chosen(self) -> list[str]:
         return [str(row["domain"]) for row in self.images]
+
+    def __repr__(self) -> str:
+        """One line: how many frames, their mean errors, how often each domain was used."""
+        errors = ", ".join(f"{name} {self.mean[name]:.4g} {UNITS[name]}" for name in METRICS if name in self.mean)
+        used = ", ".join(f"{name} {count}" for name, count in Counter(self.chosen).items())
+        return f"Evaluation({len(self.images)} frames, {errors}; domains: {used})"
 
 
 def evaluate(predict: PredictBatch, data: FrameDataset, rules: EvalRules, *, batch_size: int = 8) -> Evaluation:

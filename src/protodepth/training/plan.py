@@ -4,8 +4,9 @@ its frames and the time that the user gives.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,13 +32,14 @@ class Plan:
     """What adapting would do, and how long it would take here."""
 
     frames: int  # learned from
-    available: int  # usable in the recording
+    available: int  # of the recording
     judges: tuple[int, int]  # cases that choose the step and that give the verdict
     size: tuple[int, int]  # rows and columns of a frame
     schedule: Schedule
     seconds: float
     objective: str  # what teaches, in words
     notes: tuple[str, ...] = ()  # how the data was read
+    aside: str = ""  # why the other frames are not learned from
 
     @property
     def steps(self) -> int:
@@ -49,7 +51,8 @@ class Plan:
         lines = [
             f"{self.steps} steps on {self.frames} frames would take about {time_left} here (early stop may shorten it)",
             f"  frames: {self.frames} of {self.available} are learned from; hidden points of others choose the step "
-            f"({self.judges[0]} cases) and give the verdict ({self.judges[1]})",
+            f"({self.judges[0]} cases) and give the verdict ({self.judges[1]})"
+            + (f"; the rest: {self.aside}" if self.aside else ""),
             (
                 f"  size: batches of {self.schedule.batch_size} crops of {crop[0]}x{crop[1]} from frames of "
                 f"{self.size[0]}x{self.size[1]}"
@@ -58,6 +61,26 @@ class Plan:
             *(f"  {note}" for note in self.notes),
         ]
         return "\n".join(lines)
+
+
+def frames_aside(identity: Mapping[str, Any], frames: Mapping[str, int]) -> str:
+    """What becomes of a recording's frames that are not learned from, in words; ``frames``: how many each part has.
+
+    >>> identity = {"frames": {"all": 40}, "skipped": {"bad": 0, "still": 4}}
+    >>> frames_aside(identity, {"learn": 16, "choose": 4, "val": 2, "test": 4})
+    '4 choose, 2 judge, 4 are for testing, 4 stand still, 10 have no neighbour or keep the blocks apart'
+    """
+    skipped = identity.get("skipped", {})
+    words = {
+        "choose": frames["choose"],
+        "judge": frames["val"],
+        "are for testing": frames["test"],
+        "stand still": int(skipped.get("still", 0)),
+        "cannot be used": int(skipped.get("bad", 0)),
+    }
+    count = int(identity.get("frames", {}).get("all", 0))
+    words["have no neighbour or keep the blocks apart"] = count - frames["learn"] - sum(words.values())
+    return ", ".join(f"{number} {what}" for what, number in words.items() if number > 0)
 
 
 def choose_crop(size: tuple[int, int], most: tuple[int, int] = CROP) -> tuple[int, int] | None:

@@ -68,7 +68,7 @@ def test_an_example_comes_with_its_errors(model: ProtoDepth):
     ]
     maps.append(interpolation.linear(found.frame.sparse_depth))
     expected = [np.abs(depth - truth)[truth > 0].mean() for depth in maps]
-    assert list(found.errors) == ["domain hall", "un-adapted network (base)", "linear interpolation"]
+    assert list(found.errors) == ["domain hall", "base network", "linear interpolation"]
     assert list(found.errors.values()) == pytest.approx(expected, rel=1e-4)
 
 

@@ -56,6 +56,11 @@ def test_data_is_a_contact_sheet() -> None:
     html = domain._repr_html_()
     assert picture(html).width > 1000
     assert "4 train, 1 val, 1 test" in html
+    assert repr(domain) == "Domain('room': train 4, val 1, test 1 frames; judged from 0.2 to 5 m)"
+    points = int((domain.train[0].sparse_depth > 0).sum())
+    assert repr(domain.train[0]) == (
+        f"Frame({domain.train[0].name!r}: 32x48, {points} points, 2 neighbours with poses, ground truth)"
+    )
 
 
 def test_show_is_a_figure_with_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +89,14 @@ def test_save_writes_everything_that_is_known(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "prediction.json").read_text())["domain"] == "room"
     bare = Prediction(depth=DEPTH, domain="x", similarity={}).save(tmp_path / "bare")
     assert "cloud.ply" not in {p.name for p in bare}
+
+
+def test_what_was_learned_and_measured_is_said_in_a_line_or_two() -> None:
+    assert repr(ADAPTATION) == str(ADAPTATION)
+    assert repr(ADAPTATION).startswith("hall: 40 steps on 15 frames in 9 s, kept step 30")
+    assert repr(EVALUATION) == (
+        "Evaluation(4 frames, mae 15 mm, rmse 20 mm, imae 3 1/km, irmse 4 1/km; domains: room 4)"
+    )
 
 
 def test_a_prediction_is_one_line() -> None:

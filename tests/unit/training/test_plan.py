@@ -44,6 +44,7 @@ def test_the_plan_says_frames_size_time_and_objective():
     plan = Plan(
         frames=114, available=182, judges=(24, 24), size=(240, 320), seconds=291, objective="points hidden",
         schedule=Schedule(steps=800, augment=AugmentConfig(crop=(192, 256))), notes=("stride 3 from the poses",),
+        aside="40 are for testing, 28 stand still",
     )  # fmt: skip
     text = str(plan)
     assert text.startswith("800 steps on 114 frames would take about 4.8 min here")
@@ -52,6 +53,7 @@ def test_the_plan_says_frames_size_time_and_objective():
         "crops of 192x256 from frames of 240x320",
         "points hidden",
         "stride 3",
+        "the rest: 40 are for testing, 28 stand still",
     ):
         assert words in text
     assert [str(replace(plan, seconds=s)).split("about ")[1].split(" here")[0] for s in (119, 120)] == [
