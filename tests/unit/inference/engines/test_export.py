@@ -394,6 +394,19 @@ def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(scale_fre
     assert kinds.count("Conv") <= 90
 
 
+@pytest.mark.slow
+def test_a_graph_that_chooses_has_every_domains_own_encoder_and_decoder(tmp_path: Path) -> None:
+    model, every = ProtoDepth(Lite()), (*Lite.decoder_parts, *Lite.encoder_parts)
+    for seed, parts in enumerate((("scales",), every, ())):
+        model.add_domain(f"d{seed}", config=PrototypeConfig(image_size=3, depth_size=2, parts=parts), seed=seed)
+        with torch.no_grad():
+            for parameter in model.domain(f"d{seed}").parts.parameters():
+                parameter.mul_(1.1)
+    done = export(model, tmp_path / "graph.onnx", size=(64, 96))
+    assert done.difference < 1e-3
+    assert done.info.dynamic_size, done.note
+
+
 # --- every network, with the exporter ---------------------------------------------------------------------------------
 
 
