@@ -125,3 +125,16 @@ def test_other_experiments_show_their_own_columns_and_the_papers_numbers(script:
     assert "| Method | parameters a domain, % | room MAE |" in text
     assert "| ProtoDepth | 344.4 [14.59] | 344.4 [14.59] |" in text
     assert "- A finding." in text
+
+
+def test_what_the_document_says_of_a_domains_own_parts_is_in_the_kept_rows() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "worlds_own_parts.json").read_text())["rows"]
+    errors = {row["way"]: row["mae"] for row in rows if row["world"] == "corridor_night"}
+    kept = {row["way"]: row["parameters"] for row in rows if row["world"] == "corridor_night"}
+    free, alone = min(v for way, v in errors.items() if way.startswith("finetune")), errors["protodepth@0.06"]
+    everything = "protodepth@0.01?parts=merges+head+image_stages+depth_stages&factors=parts:0.2"
+    scales = "protodepth@0.01?parts=scales&factors=scales:0.5"
+    assert errors[everything] < 1.05 * free
+    assert 0.3 < (alone - errors[scales]) / (alone - free) < 0.4  # about a third of the gap
+    assert kept[everything] - kept["protodepth@0.06"] == 389_041
+    assert kept[scales] - kept["protodepth@0.06"] == 1_634
