@@ -95,6 +95,8 @@ def test_a_broken_file_in_the_middle_costs_one_frame_and_the_exit_code(here: Pat
         ("predict --model m --out out", "give --image, --sparse and --intrinsics"),
         ("predict --model m --out out --data rec --image rec/image", "contradict each other"),
         (f"{ONE} --out out --domain garage", "unknown domain 'garage'"),
+        ("predict --model m --data rec --out rec", "--out rec is a recording"),
+        (f"{ONE} --out rec --depth-unit mm", "--out rec is a recording"),
         (f"{ONE} --out out --depth-unit inch", "unknown depth unit 'inch'"),
         ("predict --model nothing --data rec --out out", "no model 'nothing'"),
         ("adapt --model m --data rec --name base --out m2 --steps 2", "cannot name a domain"),

@@ -161,6 +161,7 @@ class Predict:
         from protodepth.errors import ConfigError
         from protodepth.inference.inputs import open_data, open_files
 
+        self.check_apart()
         given = [name for name in ("image", "sparse", "intrinsics") if getattr(self, name) is not None]
         if self.data is not None and given:
             raise ConfigError(f"--data and --{given[0]} contradict each other: give one")
@@ -169,6 +170,19 @@ class Predict:
         if self.image is None or self.sparse is None or self.intrinsics is None:
             raise ConfigError("give --image, --sparse and --intrinsics (fx,fy,cx,cy or a file), or --data RECORDING")
         return open_files(self.image, self.sparse, self.intrinsics, unit=self.depth_unit, depth_range=depth_range)
+
+    def check_apart(self) -> None:
+        """--out must not be a recording: completed depth in its folders would be read as measured depth."""
+        from protodepth.errors import ConfigError
+
+        data = (self.data or "").partition("?")[0]
+        folders = [Path(text) for text in (data, data.partition(":")[2]) if text]
+        of_data = any(folder.is_dir() and folder.resolve() == self.out.resolve() for folder in folders)
+        if of_data or ((self.out / "image").is_dir() and (self.out / "sparse").is_dir()):
+            raise ConfigError(
+                f"--out {self.out} is a recording: completed depth would be taken for measured depth there; "
+                "give another --out, nothing was written"
+            )
 
 
 def _frame_line(record: dict[str, Any]) -> str:

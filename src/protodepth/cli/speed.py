@@ -38,8 +38,11 @@ class MeasureSpeed:
         from protodepth.errors import ConfigError
         from protodepth.inference.speed import installed, measure_speed
         from protodepth.progress import working
+        from protodepth.storage.claims import check_free
         from protodepth.storage.files import write_bytes, write_json
 
+        if self.json is not None:  # before the minutes that it takes
+            check_free([self.json.with_suffix(ending) for ending in (".md", ".svg")], ours=self.json.exists())
         if self.threads is not None:
             if self.threads < 1:
                 raise ConfigError(f"--threads must be at least 1, got {self.threads}")

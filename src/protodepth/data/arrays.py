@@ -10,6 +10,8 @@ from torch import Tensor
 from protodepth.errors import DataError
 from protodepth.types import Batch, Float
 
+NARROWEST = 1e-3  # focal length in sides of the picture: it would see all but a tenth of a degree of what is before it
+
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
     """A user's array, tensor or list as a NumPy array of numbers; anything else is refused by name."""
@@ -55,6 +57,8 @@ def image_array(image: Any) -> Float[np.ndarray, "h w 3"]:
 def sparse_array(sparse_depth: Any, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
     """HxW metres; 0, negative-free; NaN means no point."""
     array = as_numpy(sparse_depth, "sparse depth")
+    if array.dtype.kind == "b":
+        raise DataError("sparse depth is a mask of true and false: expected metres, with 0 where there is no point")
     array = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
     array = array[0] if isinstance(sparse_depth, Tensor) and array.ndim == 3 and array.shape[0] == 1 else array
     if array.shape != size:
@@ -95,6 +99,11 @@ def intrinsics_array(intrinsics: Any, size: tuple[int, int]) -> Float[np.ndarray
         raise DataError(
             f"intrinsics look normalised (fx={array[0, 0]:g}): expected pixels; "
             f"multiply rows by width {width} and height {height}"
+        )
+    if min(array[0, 0], array[1, 1]) < NARROWEST * max(size):
+        raise DataError(
+            f"no camera of {width}x{height} pixels has fx={array[0, 0]:g}, fy={array[1, 1]:g}: expected pixels of the "
+            "stored images"
         )
     if not (-width < array[0, 2] < 2 * width and -height < array[1, 2] < 2 * height):
         raise DataError(

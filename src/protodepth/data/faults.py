@@ -23,11 +23,14 @@ from protodepth.progress import Progress
 
 logger = logging.getLogger("protodepth")
 MAX_BAD = 0.05  # more than this share of bad frames stops
+TRIPLET = 3  # frames that read one picture: its own, and those before and after it
 
 
-def check_share(what: str, bad: Mapping[str, str], total: int, advice: str = "") -> None:
-    """Frames that cannot be used, with their reasons: more than 5 % of all is an error."""
-    if len(bad) > MAX_BAD * total:
+def check_share(what: str, bad: Mapping[str, str], total: int, advice: str = "", count: int | None = None) -> None:
+    """Frames that cannot be used, with their reasons: more than 5 % of all is an error.  ``count``: how many they
+    count for (default: each for one).
+    """
+    if (len(bad) if count is None else count) > MAX_BAD * total:
         lines = [f"{frame}: {reason}" for frame, reason in list(bad.items())[:5]] + [advice] * bool(advice)
         head = f"{what}: {len(bad)} of {total} frames cannot be used (limit {MAX_BAD:.0%}):"
         raise DataError("\n  ".join([head, *lines]))
@@ -54,7 +57,9 @@ def foreign(path: Path) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Faults:
-    """Frames that turned out to be bad while they were read, and why.  More than 5 % of all of them is an error."""
+    """Frames that turned out to be bad while they were read, and why.  More than 5 % of all of them is an error; those
+    that share a bad picture with their neighbours count once.
+    """
 
     total: int
     what: str = "the data"
@@ -62,13 +67,15 @@ class Faults:
 
     @property
     def most(self) -> int:
-        return int(MAX_BAD * self.total)
+        """Bad frames that may be met before it is an error."""
+        return TRIPLET * (int(MAX_BAD * self.total) + 1) - 1
 
     def add(self, name: str, reason: str) -> None:
         if name in self.reasons:
             return
         self.reasons[name] = reason
-        check_share(self.what, self.reasons, self.total, "protodepth data check lists them all")
+        pictures = sum(-(-n // TRIPLET) for n in Counter(self.reasons.values()).values())
+        check_share(self.what, self.reasons, self.total, "protodepth data check lists them all", pictures)
         logger.warning("%s: a bad frame is left out (%s: %s)", self.what, name, reason)
 
     def merge(self, reasons: dict[str, str]) -> None:

@@ -85,7 +85,7 @@ def _in_metres(sparse_depth: Any, unit: str | None) -> Any:
     else:
         values = arrays.as_numpy(sparse_depth, "sparse depth")
     values = images.without_largest(values) if values.dtype.kind in "ui" else values
-    if values.dtype.kind in "ui" and unit is None:
+    if values.dtype.kind in "ui" and unit is None and values.any():
         top = int(values.max()) if values.size else 0
         raise DataError(
             f"sparse depth holds whole numbers (up to {top}), which may be millimetres, value/256 or metres: "

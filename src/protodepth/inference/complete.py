@@ -73,10 +73,16 @@ def complete(
     """
     if batch_size < 1:
         raise ConfigError(f"the batch size must be at least 1, got {batch_size}")
+    output.check()
     summary = Summary()
     first: list[dict[str, Any]] = []
     with ExitStack() as files:
-        lines: IO[str] | None = None  # opened with the first record, so that a refusal at the start leaves no file
+        lines: IO[str] | None = None
+
+        def begin() -> None:  # before the first file, and only when there is one: a refusal at the start leaves none
+            nonlocal lines
+            lines = lines or files.enter_context(_lines(output.record))
+
         for group in in_batches(source, batch_size):
             if isinstance(group, Failure):
                 if output.alone:
@@ -87,10 +93,11 @@ def complete(
                 if source.unit is not None and not summary.frames:
                     points = np.stack([frame.sparse_depth for frame in group])
                     check_points(points, depth_range, unit=source.unit, bounded=bounded, force=force, remedy=REMEDY)
-                records = complete_batch(predict, group, output, depth_range)
+                records = complete_batch(predict, group, output, depth_range, begin)
                 for record in records:
                     summary.add(record)
-            lines = lines or files.enter_context(_lines(output.folder))
+            begin()
+            assert lines is not None
             lines.writelines(json.dumps(record) + "\n" for record in records)
             lines.flush()
             first += records[: 4 - len(first)]
@@ -98,15 +105,19 @@ def complete(
     return summary, first
 
 
-def _lines(folder: Path) -> IO[str]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / "predictions.jsonl").open("w")
+def _lines(record: Path) -> IO[str]:
+    record.parent.mkdir(parents=True, exist_ok=True)
+    return record.open("w")
 
 
 def complete_batch(
-    predict: PredictBatch, group: list[Frame], output: Output, depth_range: tuple[float, float]
+    predict: PredictBatch,
+    group: list[Frame],
+    output: Output,
+    depth_range: tuple[float, float],
+    begin: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Predict frames of one size together and write their files; the record of each."""
+    """Predict frames of one size together and write their files; the record of each.  ``begin`` is called before."""
     batch = arrays.join([checked(frame).batch for frame in group])
     prepare = getattr(predict, "prepare", None)  # a graph for this size is made before the clock starts
     if prepare is not None:
@@ -115,6 +126,7 @@ def complete_batch(
     out = predict(batch)
     seconds = (time.perf_counter() - started) / len(group)
     records = []
+    begin()
     for index, frame in enumerate(group):
         prediction = out.frame(index)
         record = describe(prediction, frame.sparse_depth, seconds, depth_range)

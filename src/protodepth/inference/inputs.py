@@ -249,7 +249,7 @@ def open_data(
         yield from (Failure(name, reason) for name, reason in faults.items())
         yield from _dataset(frames)
 
-    return Source(len(recording) + len(faults), recording.notes, items, frames, unit=recording.settings.depth_unit)
+    return Source(len(recording) + len(faults), recording.notes, items, frames, unit=recording.unit)
 
 
 def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:

@@ -1,8 +1,9 @@
 """The files of one completed frame: depth map, picture with a legend, point cloud."""
 
+import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -10,13 +11,16 @@ import numpy as np
 
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
+from protodepth.errors import DataError
 from protodepth.report import pictures
+from protodepth.storage import claims
 from protodepth.storage.files import write_bytes
 from protodepth.types import Prediction
 
 Format = Literal["kitti", "mm", "npy"]
 OutputPart = Literal["depth", "color", "cloud"]
 SUFFIX = {"depth": ".png", "color": ".png", "cloud": ".ply"}
+RECORD = "predictions.jsonl"
 ALONE = {"depth": "depth", "color": "depth_color", "cloud": "cloud"}  # file names where there is one frame
 
 
@@ -30,6 +34,7 @@ class Output:
     alone: bool = False
     colormap: str = pictures.DEPTH_COLORMAP
     watch: Callable[[Frame, Prediction], None] | None = None  # is shown every completed frame
+    frames: dict[Path, str] = field(default_factory=dict)  # whose file each is that was written
 
     def __post_init__(self) -> None:
         pictures.palette(self.colormap)  # a name that does not exist is refused before anything is computed
@@ -39,11 +44,25 @@ class Output:
         name = re.sub(r"[^\w.-]+", "_", name)  # names come from files of strangers: they stay inside the folder
         return self.folder / (ALONE[part] + suffix if self.alone else f"{part}/{name}{suffix}")
 
+    @property
+    def record(self) -> Path:
+        """One line a frame; where it is, the other results are of this program too."""
+        return self.folder / RECORD
+
+    def check(self) -> None:
+        """Refuse a folder in which files of somebody else would be overwritten."""
+        names = [self.place(part, "x") for part in self.parts]
+        claims.check_free([*(p if self.alone else p.parent for p in names), self.record], _is_record(self.record))
+
     def write(self, frame: Frame, depth: np.ndarray) -> list[str]:
         """The files of one frame; returns their names relative to the folder."""
         written = []
         for part in self.parts:
             path = self.place(part, frame.name)
+            if self.frames.setdefault(path, frame.name) != frame.name:
+                raise DataError(
+                    f"frames {self.frames[path]!r} and {frame.name!r} would both be written to {path}: rename one"
+                )
             if part == "depth":
                 images.write_depth(path, depth, "metres" if self.format == "npy" else self.format)
             elif part == "color":
@@ -52,3 +71,12 @@ class Output:
                 pictures.save_ply(path, depth, frame.image, frame.intrinsics)
             written.append(path.relative_to(self.folder).as_posix())
         return written
+
+
+def _is_record(file: Path) -> bool:
+    """Whether a file is a record of predictions; one without a line is of a run that was ended at its start."""
+    try:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+    except (OSError, ValueError, RecursionError):
+        return False
+    return all(isinstance(line, dict) and "frame" in line for line in lines)

@@ -77,6 +77,7 @@ def results_document(results: Sequence["SequenceResult"], *, seconds: float, abo
         "curves": {r.method: r.curves for r in results},
         "training_seconds": {r.method: list(r.seconds) for r in results},
         "skipped_steps": {r.method: r.skipped for r in results},
+        "bad_frames": {r.method: r.record["bad_frames"] for r in results if r.record.get("bad_frames")},
         "extra_parameters": {r.method: r.extra_parameters for r in results},
         "extra_bytes": {r.method: r.extra_bytes for r in results},
         "about": dict(about),
@@ -119,6 +120,23 @@ def about_run(command: str, seed: int, **more: Any) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
     }
     return {"command": command, "seed": seed, "python": platform.python_version(), **packages, **machine, **more}
+
+
+def left_out(document: Document, most: int = 20) -> list[str]:
+    """Sentences on what a run did without: steps whose loss or gradient was no number, frames that cannot be read.
+
+    >>> left_out({"skipped_steps": {"ewc": 2}, "bad_frames": {"ewc": {"rec train": {"frame 4": "4.png is truncated"}}}})
+    ['EWC: 2 steps skipped, not finite', 'EWC, rec train, frame 4 left out: 4.png is truncated']
+    """
+    lines = [
+        f"{display_name(k)}: {n} steps skipped, not finite" for k, n in document.get("skipped_steps", {}).items() if n
+    ]
+    for method, parts in document.get("bad_frames", {}).items():
+        for part, reasons in parts.items():
+            where = f"{display_name(method)}, {part}"
+            lines += [f"{where}, {frame} left out: {reason}" for frame, reason in list(reasons.items())[:most]]
+            lines += [f"{where}: {len(reasons) - most} more frames left out"] if len(reasons) > most else []
+    return lines
 
 
 def written(score: str, metric: str, value: float | None) -> str:
@@ -166,6 +184,7 @@ BY_METHOD = (
     "curves",
     "training_seconds",
     "skipped_steps",
+    "bad_frames",
     "extra_parameters",
     "extra_bytes",
 )

@@ -16,6 +16,7 @@ from protodepth.report.results import (
     about_run,
     display_name,
     duration,
+    left_out,
     marks,
     merge,
     results_document,
@@ -25,7 +26,7 @@ from protodepth.report.results import (
 )
 from protodepth.report.run_page import Part, curve_chart, page
 from protodepth.report.samples import Sample, add_predictions, collect, load_samples, save_samples
-from protodepth.storage import files
+from protodepth.storage import claims, files
 from protodepth.storage.card import plain
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ SHORT = {"forgetting": "forgetting", "performance": "performance", "spto": "SPTO
 MARKED = re.compile(r"(\*\*|<u>)?[-–.\d]*(\*\*|</u>)?")  # a number, best or second best
 EARLIER = (  # entries of a results.json of versions that wrote no checksum
     *("rows", "matrix", "selection_accuracy", "seconds", "domains", "confusion", "chosen_names", "curves"),
-    *("training_seconds", "skipped_steps", "extra_parameters", "extra_bytes", "about"),
+    *("training_seconds", "skipped_steps", "bad_frames", "extra_parameters", "extra_bytes", "about"),
 )
 WIDE = 132  # columns that the table with all twelve numbers needs
 
@@ -91,6 +92,8 @@ def markdown(document: Document, title: str = TITLE) -> str:
     lines += ["", *_pipes(head, body), ""]
     lines += [f"Domain chosen rightly: {100 * accuracy:.1f} % of the test frames.", ""] if accuracy is not None else []
     lines += _markdown_matrices(document)
+    missed = left_out(document)
+    lines += ["## Left out", "", *(f"- {plain(text, 500)}" for text in missed), ""] if missed else []
     lines += [
         "## Run",
         "",
@@ -201,6 +204,7 @@ def _write_report(runs: dict[str, tuple[Document, list[Sample]]], out: Path, tit
     ]
     stem = out.with_suffix("") if out.suffix in (".html", ".md", ".json") else out
     paths = [stem.with_name(stem.name + ending) for ending in (".html", ".md", ".json")]
+    claims.check_free(paths[1:], ours=paths[0].exists())  # these two were not named
     combined: Any = parts[0].document if len(parts) == 1 else {"parts": [{"name": p.name, **p.document} for p in parts]}
     texts = page(parts, title), "\n".join(markdown(p.document, p.name or title) for p in parts)
     for path, text in zip(paths, texts, strict=False):

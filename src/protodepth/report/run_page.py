@@ -20,6 +20,7 @@ from protodepth.report.results import (
     Document,
     Row,
     duration,
+    left_out,
     marks,
     row_key,
     row_name,
@@ -351,6 +352,7 @@ def _facts(part: Part) -> str:
     flat += [(f"{k}: {inner}", value) for k, v in about.items() if isinstance(v, dict) for inner, value in v.items()]
     rows = "".join(f"<tr><th scope='row'>{escape(str(k))}</th><td>{escape(_words(v))}</td></tr>" for k, v in flat)
     rows += f"<tr><th scope='row'>whole run</th><td>{duration(document['seconds'])}</td></tr>"
+    rows += "".join(f"<tr><th scope='row'>left out</th><td>{escape(text)}</td></tr>" for text in left_out(document))
     costs = "".join(
         f"<tr><th scope='row'>{escape(_method_name(document, key))}</th><td>{duration(sum(times))}</td>"
         f"<td>{document['extra_parameters'].get(key, 0):,}</td>"

@@ -1,6 +1,6 @@
 """An output folder (a run's, a bench's) belongs to one request: one that holds another is refused, never mixed in."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,18 @@ def holds(folder: Path, mark: str, what: str) -> bool:
     if others and not (folder / mark).exists():
         raise CheckpointError(f"{folder} is not empty and holds no {what}: give another --out, nothing was overwritten")
     return False
+
+
+def check_free(paths: Iterable[Path], ours: bool) -> None:
+    """Refuse to write where files or filled folders of somebody else are; ``ours``: they are known to be this
+    program's.
+    """
+    there = [path for path in paths if path.is_file() or (path.is_dir() and any(path.iterdir()))]
+    if there and not ours:
+        raise CheckpointError(
+            f"{there[0]} exists and was not written by an earlier run of this command: give another --out, "
+            "nothing was overwritten"
+        )
 
 
 def check_same(

@@ -48,8 +48,9 @@ class Plan:
     def __str__(self) -> str:
         crop = self.schedule.augment.crop or self.size
         time_left = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.1f} min"
+        timed = f" would take about {time_left} here (early stop may shorten it)" if math.isfinite(self.seconds) else ""
         lines = [
-            f"{self.steps} steps on {self.frames} frames would take about {time_left} here (early stop may shorten it)",
+            f"{self.steps} steps on {self.frames} frames{timed}",
             f"  frames: {self.frames} of {self.available} are learned from; hidden points of others choose the step "
             f"({self.judges[0]} cases) and give the verdict ({self.judges[1]})"
             + (f"; the rest: {self.aside}" if self.aside else ""),

@@ -60,6 +60,8 @@ class PoseReport:
             if self.trust
             else "they do not warp: no photometric term"
         )
+        if math.isnan(self.still):
+            return f"no neighbours could be compared: poses {whose}, {role}"
         return (
             f"neighbours differ by {self.still:.1f} grey levels without motion, {given}, "
             f"{self.estimated:.1f} by poses estimated from the sparse depth; poses {whose}: {role}"

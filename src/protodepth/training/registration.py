@@ -146,6 +146,8 @@ def find_place(model: ProtoDepth, data: FrameDataset) -> Place | None:
     if len(frames) < 4:
         return None
     searching, agreeing = (make_judge(model, frames[part::2]) for part in (0, 1))
+    if not len(searching(Registration())) or not len(agreeing(Registration())):  # no frame has points to spare
+        return None
     place = search(lambda r: float(searching(r).mean()))
     if place == Registration():
         return None

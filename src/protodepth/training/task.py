@@ -108,14 +108,15 @@ def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, opti
         hint = {"depth_range": model.backbone.depth_range} if parse_argument(str(data))[0] == "recording" else {}
         data = open_domain(str(data), **hint, **options)
     domain = replace(data, name=name)
-    if len(domain.train) == 0:
+    own = domain.identity.get("dataset") == "recording"  # the readers of datasets know their units
+    unit = domain.identity.get("unit") if own else None
+    for frames in [part for part in (domain.train, domain.test) if len(part)][:1]:
+        _check_range(frames, model.backbone.depth_range, unit)
+    if len(domain.train) == 0:  # only now: at depths of a wrong unit nothing seems to move
         raise DataError(
             f"{domain.identity.get('source', 'the data')} has no frames with neighbours to learn from: "
             "adapting needs a sequence with motion, not single images"
         )
-    own = domain.identity.get("dataset") == "recording"  # the readers of datasets know their units
-    unit = domain.identity.get("unit") if own else None
-    _check_range(domain.train, model.backbone.depth_range, unit)
     return domain
 
 

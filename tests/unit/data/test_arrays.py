@@ -61,6 +61,7 @@ def test_points_may_be_missing_as_zero_or_nan_and_come_with_a_channel() -> None:
         (np.where(SPARSE > 0, np.inf, 0), "negative or infinite"),
         (np.where(SPARSE > 0, -np.inf, 0), "negative or infinite"),
         (np.zeros(SIZE), "no points"),
+        (SPARSE > 0, "a mask of true and false"),
         (np.full(SIZE, np.nan), "no points"),
         (np.zeros((12, 16, 2)), "expected"),
     ],
@@ -89,6 +90,7 @@ def test_four_numbers_are_the_matrix() -> None:
         (K.T, "transposed"),
         (2 * K, "1 in the corner"),
         ((1.2, 1.3, 0.5, 0.5), "look normalised"),
+        ((1e-30, 20.0, 8.0, 6.0), "no camera of 16x12 pixels has fx=1e-30"),
         ((500, 500, 320, 240), "another resolution"),
     ],
 )

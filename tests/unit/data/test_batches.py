@@ -86,6 +86,27 @@ def damage(path: Path) -> None:
     path.write_bytes(data[:third] + b"\xff" * third + data[2 * third :])
 
 
+def test_a_picture_that_three_frames_read_counts_once() -> None:
+    faults = Faults(26)  # one bad frame is within 5 %, two are not
+    for frame in (3, 4, 5):
+        faults.add(f"frame {frame}", "4.png is truncated")
+    with pytest.raises(DataError, match="4 of 26 frames"):
+        faults.add("frame 6", "4.png is truncated")  # no triplet has four frames: this is another fault
+
+
+def test_a_bad_picture_between_good_ones_does_not_stop_training(tmp_path: Path) -> None:
+    folder = write_recording(
+        tmp_path, walk(34, size=(16, 24), step=0.03), toml='depth_unit = "mm"\nstride = 1\ngap = 1\n'
+    )
+    damage(sorted((folder / "image").iterdir())[4])
+    data = load_recording(folder).train
+    batches = training_batches(data, 2, seed=0)
+    for _ in range(len(data)):
+        next(batches)
+    assert len(batches.faults.reasons) == 3
+    assert len(set(batches.faults.reasons.values())) == 1
+
+
 def test_a_frame_damaged_inside_does_not_stop_adapting_and_is_in_the_record(tmp_path: Path) -> None:
     folder = write_recording(tmp_path, walk(40, size=(32, 48), step=0.03), toml='depth_unit = "mm"\nstride = 1\n')
     damage(folder / "sparse" / "3.png")

@@ -69,11 +69,14 @@ def test_a_wrong_unit_and_wrong_pose_direction_are_noticed_and_fixed(tmp_path: P
     assert fixed.ok
     assert load_recording(tmp_path).identity["unit"] == "mm"
     assert (tmp_path / "recording.toml.bak").read_text() == 'depth_unit = "kitti"\n'
+    mended = (tmp_path / "recording.toml").read_text()
     np.savetxt(tmp_path / "poses.txt", np.stack([np.linalg.inv(s.pose).ravel() for s in SHOTS]))
     assert {f.kind for f in check(tmp_path).faults} == {"pose"}
     assert check(tmp_path, fix=True).ok
     frame = load_recording(tmp_path, stride=1).train[0]
     assert np.allclose(frame.poses[1], np.linalg.inv(SHOTS[2].pose) @ SHOTS[1].pose, atol=1e-4)
+    assert (tmp_path / "recording.toml.bak").read_text() == 'depth_unit = "kitti"\n'  # the first copy stays
+    assert (tmp_path / "recording.toml.bak2").read_text() == mended
 
 
 def test_fix_excludes_bad_frames_and_touches_no_other_file(tmp_path: Path) -> None:

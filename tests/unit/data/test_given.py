@@ -84,6 +84,7 @@ def test_whole_numbers_need_their_unit() -> None:
     ("arguments", "message"),
     [
         ((IMAGE, None, CAMERA), "sparse depth is missing"),
+        ((IMAGE, np.full(SIZE, 65535, np.uint16), CAMERA), "no points"),
         ((IMAGE, POINTS, None), "intrinsics is missing"),
         (([], [], CAMERA), "no frames were given"),
         (([IMAGE, IMAGE], [POINTS], CAMERA), "2 images, 1 sparse maps and 2 cameras"),

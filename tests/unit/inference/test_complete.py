@@ -1,6 +1,7 @@
 """From files to depth and back to files: formats, pairing, bad files in the middle, any source."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from helpers.data_scene import walk
 from protodepth.data import arrays
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
-from protodepth.errors import ConfigError, DataError
+from protodepth.errors import CheckpointError, ConfigError, DataError
 from protodepth.inference.complete import complete, describe
 from protodepth.inference.inputs import Failure, Source, frame_numbers, in_batches, open_data, open_files, unit_of_files
 from protodepth.inference.outputs import Output
@@ -287,3 +288,44 @@ def test_datasets_are_not_doubted(model: ProtoDepth, tmp_path: Path):
 
 def arrays_frame(points: np.ndarray, shot) -> Frame:
     return Frame(image=shot.image, sparse_depth=points, intrinsics=shot.K, name="f")
+
+
+def test_files_of_somebody_else_are_not_overwritten(model: ProtoDepth, folder: Path):
+    out = folder / "out"
+    (out / "depth").mkdir(parents=True)
+    (out / "depth" / "mine.png").write_bytes(b"measured")
+    with pytest.raises(CheckpointError, match=r"depth exists and was not written by an earlier run"):
+        run(model, source_of(folder), out)
+    assert sorted(p.name for p in out.iterdir()) == ["depth"]
+    (out / "depth" / "mine.png").unlink()
+    (out / "predictions.jsonl").write_text("my notes\n")
+    with pytest.raises(CheckpointError, match=r"predictions\.jsonl exists"):
+        run(model, source_of(folder), out)
+    (out / "predictions.jsonl").unlink()
+    run(model, source_of(folder), out)
+    run(model, source_of(folder), out)  # its own results are written anew
+    assert len(records(out)) == source_of(folder).total
+
+
+def test_a_single_result_does_not_replace_the_map_it_was_made_from(model: ProtoDepth, tmp_path: Path):
+    output = Output(folder=tmp_path, alone=True)
+    (tmp_path / "depth.png").write_bytes(b"sparse points")
+    with pytest.raises(CheckpointError, match=r"depth\.png exists"):
+        output.check()
+
+
+def test_a_prediction_that_was_killed_is_written_again(model: ProtoDepth, folder: Path):
+    output = Output(folder=folder / "out")
+    with pytest.raises(RuntimeError, match="killed"):
+        complete(model.predict_batch, source_of(folder), replace(output, watch=killed), depth_range=(0.1, 10))
+    run(model, source_of(folder), folder / "out")
+
+
+def killed(frame: Frame, prediction: object) -> None:
+    raise RuntimeError("killed")
+
+
+def test_two_frames_of_one_file_name_are_said():
+    output = Output(folder=Path("out"), frames={Path("out/depth/a_b.png"): "a b"})
+    with pytest.raises(DataError, match="'a b' and 'a/b' would both be written"):
+        output.write(Frame(name="a/b", image=None, sparse_depth=None, intrinsics=None), np.ones((2, 2)))

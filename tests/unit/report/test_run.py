@@ -14,7 +14,7 @@ from rich.console import Console
 
 from helpers import report_fakes as fakes
 from helpers.mutants import mutants
-from protodepth.errors import DataError
+from protodepth.errors import CheckpointError, DataError
 from protodepth.report import run
 from protodepth.report.results import marks, plain, written
 from protodepth.report.run_page import curve_lines
@@ -424,3 +424,23 @@ def test_of_ten_thousand_damaged_results_none_is_reported_in_silence(tmp_path: P
     seen = attack(tmp_path, document, 10_000, 7, sealed=True)
     assert seen["silent"] == 0
     print(seen)
+
+
+def test_files_beside_a_page_that_were_not_named_are_not_overwritten(tmp_path: Path):
+    run.write_run(tmp_path / "a", fakes.document(), ())
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"README\.md exists and was not written"):
+        run.report_from_runs([tmp_path / "a"], tmp_path / "README.html")
+    assert (tmp_path / "README.md").read_text() == "mine"
+    run.report_from_runs([tmp_path / "a"], tmp_path / "page.html")
+    run.report_from_runs([tmp_path / "a"], tmp_path / "page.html")  # its own are written anew
+
+
+def test_frames_and_steps_that_were_left_out_are_in_every_report(tmp_path: Path):
+    bad = {"protodepth": {"hall train": {f"frame {n}": f"{n}.png is truncated" for n in range(25)}}}
+    document = {**fakes.document(), "bad_frames": bad, "skipped_steps": {"protodepth": 3}}
+    for text in (run.markdown(document), run.html(document)):
+        assert "ProtoDepth: 3 steps skipped, not finite" in text
+        assert "ProtoDepth, hall train, frame 19 left out: 19.png is truncated" in text
+        assert "ProtoDepth, hall train: 5 more frames left out" in text
+    assert "Left out" not in run.markdown(fakes.document())

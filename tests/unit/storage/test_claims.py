@@ -38,3 +38,13 @@ def test_other_settings_are_refused_and_the_first_that_differs_is_named(tmp_path
         claims.check_same(tmp_path, "a run", before, {**before, "recipe": {"steps": 6, "domains": ["a"]}})
     with pytest.raises(DataError, match=r"recipe.seed = None, this command has 1"):
         claims.check_same(tmp_path, "a run", before, {**before, "recipe": {**before["recipe"], "seed": 1}}, DataError)
+
+
+def test_files_and_filled_folders_of_others_are_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    claims.check_free([tmp_path / "new", tmp_path / "empty"], ours=False)
+    (tmp_path / "empty" / "a").write_text("")
+    claims.check_free([tmp_path / "empty"], ours=True)
+    for path in (tmp_path / "empty", tmp_path / "empty" / "a"):
+        with pytest.raises(CheckpointError, match="exists and was not written by an earlier run"):
+            claims.check_free([tmp_path / "new", path], ours=False)

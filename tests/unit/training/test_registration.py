@@ -1,5 +1,6 @@
 """Pictures that do not lie on their depth: the place is found from hidden points, and nothing is moved without need."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -99,3 +100,11 @@ def test_large_frames_are_reduced_with_their_points_and_camera() -> None:
     assert small.sparse_depth[1, 2] == 1.5
     assert (small.sparse_depth > 0).sum() == 1
     assert small.intrinsics[0, 0] == 250
+
+
+def test_frames_without_points_to_spare_are_left_alone(base: ProtoDepth, scenes: list[Frame]) -> None:
+    single = np.zeros(SIZE, np.float32)
+    single[60, 80] = 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_place(base, [replace(frame, sparse_depth=single) for frame in scenes[:4]]) is None

@@ -331,6 +331,8 @@ def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     for path in folder.iterdir():
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
+        if path.is_fifo() or path.is_socket() or path.is_char_device():  # reading it would wait for ever
+            raise DataError(f"{path} is no file but a pipe or device: remove it")
         if path.stem in paths:
             raise DataError(f"{folder} holds both {paths[path.stem].name} and {path.name}: one frame, one file")
         paths[path.stem] = path

@@ -1,5 +1,6 @@
 """Checks of a recording: every file read completely, then what only several frames together show."""
 
+import itertools
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from protodepth.progress import Progress
 from protodepth.storage.files import write_bytes
 
 MOMENTS = 8  # frames by which depth may be early or late
+FARTHEST = 300.0  # metres that are common in the middle of no recording
 
 
 def check_recording(folder: Path, progress: Progress | None, options: dict[str, Any]) -> CheckReport:
@@ -224,7 +226,9 @@ def _check_unit(layout: Layout, settings: Settings, summary: images.DepthSummary
     declared = settings.depth_unit
     where = str(layout.root)
     if summary.floating:
-        return [], ["stored as fractions: metres"], "metres"
+        far = f"fractions are metres, and {summary.middle:.0f} m are in the middle; if they are mm, divide by 1000"
+        faults = [Fault("unit", where, far)] if summary.middle > FARTHEST else []
+        return faults, ["stored as fractions: metres"], "metres"
     try:
         guess, why = find_unit(layout, summary)
     except DataError as error:
@@ -278,8 +282,14 @@ def write_fixes(folder: Path, report: CheckReport, options: dict[str, Any]) -> C
     excluded = sorted({*values.get("exclude", []), *(v for k, v in fixes if k == "exclude")})
     changed = {**values, **{k: v for k, v in fixes if k != "exclude"}, **({"exclude": excluded} if excluded else {})}
     if before:
-        write_bytes(folder / "recording.toml.bak", before)
+        write_bytes(_free_name(folder / "recording.toml.bak"), before)
     write_bytes(path, tomli_w.dumps(changed).encode())
     done = tuple(f"{k} = {changed[k]!r}" for k in sorted({k for k, _ in fixes}))
     left = {k: v for k, v in options.items() if k not in changed}  # what was given is now in the file
     return replace(check_recording(folder, None, left), fixed=done)
+
+
+def _free_name(path: Path) -> Path:
+    """The path, or the first of path2, path3, ... that does not exist: an earlier copy stays."""
+    numbered = (path.with_name(f"{path.name}{n}") for n in itertools.count(2))
+    return next(p for p in itertools.chain([path], numbered) if not p.exists())

@@ -49,6 +49,7 @@ class Recording:
     still: np.ndarray  # per frame: no parallax to either neighbour
     notes: tuple[str, ...]
     everything: EntryFrames
+    unit: str  # that depth was read in: fractions are metres, whatever is declared of whole numbers
 
     @classmethod
     def open(cls, path: str | Path, *, depth_range: tuple[float, float] | None = None, **given: Any) -> "Recording":
@@ -72,8 +73,8 @@ class Recording:
         summary = image_files.summarise([layout.depths[usable[i]] for i in evenly(len(usable), 8)])
         layout, notes = _sparse_or_dense(layout, settings, summary.density)
         settings, more = _settle(layout, settings, summary, depth_range)
-        scale = 1.0 if summary.floating else image_files.unit_scale(settings.depth_unit or "metres")
-        stride, still, how = decide_motion(layout, settings, summary.middle / scale)
+        unit = "metres" if summary.floating else settings.depth_unit or "metres"
+        stride, still, how = decide_motion(layout, settings, summary.middle / image_files.unit_scale(unit))
         reader = FrameReader(
             root=layout.root,
             unit=settings.depth_unit or "metres",
@@ -85,7 +86,7 @@ class Recording:
             without_largest=True,
         )
         everything = EntryFrames(EntryTable.pack(_entry(layout, i) for i in usable), reader)
-        return cls(layout, settings, stride, still, (*notes, *more, how), everything)
+        return cls(layout, settings, stride, still, (*notes, *more, how), everything, unit)
 
     def __len__(self) -> int:
         return len(self.everything)
@@ -114,6 +115,7 @@ class Recording:
             identity={
                 "dataset": "recording",
                 **reader.describe(),
+                "unit": self.unit,
                 "stride": self.stride,
                 "frames": {"all": len(self.layout.ids), "train": len(train), "val": len(val), "test": len(test)},
                 "skipped": {"bad": len(self.layout.faults), "still": int(self.still[blocks[0]].sum())},
@@ -223,9 +225,11 @@ def decide_motion(layout: Layout, settings: Settings, depth: float) -> tuple[int
     poses = layout.poses
     if poses is not None:
         stride = settings.stride or motion.choose_stride(poses, focal, depth, height / width)
-        shared = float(np.nanmedian([*motion.overlap(poses, stride, focal, height / width, depth), np.nan]))
+        shares = motion.overlap(poses, stride, focal, height / width, depth)
+        known = [share for share in shares if np.isfinite(share)]
         how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"
-        note = f"stride {stride} {how}; neighbours share {shared:.0%} of their view"
+        shared = f"; neighbours share {np.median(known):.0%} of their view" if known else ""
+        note = f"stride {stride} {how}{shared}"
         return stride, motion.still_by_pose(poses, stride, focal, depth), note
     asked = settings.stride or (max(1, round(settings.fps / 10)) if settings.fps else None)
     if asked and not settings.skip_static:

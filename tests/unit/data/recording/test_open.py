@@ -1,18 +1,22 @@
 """A user's folder becomes a Domain: units, stride, static frames, splits, faults, held-out points."""
 
 import logging
+import os
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from conftest import tiny_model
 from helpers.data_scene import assert_neighbours_are, thin, walk
 from helpers.recordings import SHOTS, write_recording
 from protodepth.data.arguments import open_domain
+from protodepth.data.check import check
 from protodepth.data.recording.open import Recording, load_recording
 from protodepth.errors import DataError
 from protodepth.inference.inputs import open_data
+from protodepth.training.adapt import adapt
 
 
 def test_a_recording_gives_back_the_scene_with_neighbours_and_poses(tmp_path: Path) -> None:
@@ -226,3 +230,34 @@ def test_a_dense_folder_is_judged_by_holes_and_completed_whole(tmp_path: Path) -
     assert np.array_equal(completed.sparse_depth, whole.sparse_depth)
     (thinned, *_) = open_data(f"{folder}?sample=uniform:70")
     assert (thinned.sparse_depth > 0).sum() == 70
+
+
+def in_fractions_of_millimetres(folder: Path) -> Path:
+    """A recording whose depth is stored as floats, in millimetres: fractions are read as metres."""
+    for i, shot in enumerate(SHOTS):
+        (folder / "sparse" / f"{i}.png").unlink()
+        np.save(folder / "sparse" / f"{i}.npy", 1000 * thin(shot.depth))
+    return folder
+
+
+def test_fractions_are_metres_whatever_is_declared_and_millimetres_among_them_are_named(tmp_path: Path) -> None:
+    folder = in_fractions_of_millimetres(write_recording(tmp_path, SHOTS, toml='depth_unit = "mm"\n'))
+    assert open_data(str(folder)).unit == "metres"
+    assert load_recording(folder).identity["unit"] == "metres"
+    model = tiny_model()
+    with pytest.raises(DataError, match=r"as metres they go from .* read as mm: "):
+        adapt(model, folder, name="walk")
+    faults = [f.message for f in check(folder).faults if f.kind == "unit"]
+    assert ["if they are mm, divide by 1000" in text for text in faults] == [True]
+
+
+def test_a_single_frame_has_no_neighbours_to_speak_of(tmp_path: Path) -> None:
+    notes = Recording.open(write_recording(tmp_path, SHOTS[:1], toml='depth_unit = "mm"\n')).notes
+    assert notes[-1] == "stride 1 from the poses, for 2% of the width parallax"
+
+
+def test_a_pipe_among_the_pictures_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    folder = write_recording(tmp_path, SHOTS[:3])
+    os.mkfifo(folder / "image" / "3.png")
+    with pytest.raises(DataError, match=r"3\.png is no file but a pipe"):
+        load_recording(folder)
