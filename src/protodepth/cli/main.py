@@ -121,6 +121,17 @@ def _unknown_command(argv: list[str]) -> str:
 
 
 def execute(name: str, arguments: list[str]) -> int:
+    """Run one command; Ctrl-C and SIGTERM end it with a word at any moment, be it while it is read or imported."""
+    try:
+        with _ending_by_signal():
+            return _execute(name, arguments)
+    except Terminated:
+        return _fail("ended by SIGTERM; run the same command again (train: with --resume) to go on", 143)
+    except KeyboardInterrupt:
+        return _fail("interrupted; run the same command again (train: with --resume) to go on", 130)
+
+
+def _execute(name: str, arguments: list[str]) -> int:
     from protodepth.errors import ProtoDepthError
 
     module, class_name, _ = COMMANDS[name]
@@ -138,14 +149,9 @@ def execute(name: str, arguments: list[str]) -> int:
     except SystemExit as stop:  # tyro has printed what was wrong
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        with _ending_by_signal():
-            command.run()
+        command.run()
     except ProtoDepthError as error:
         return _fail(str(error), 2)
-    except Terminated:
-        return _fail("ended by SIGTERM; run the same command again (train: with --resume) to go on", 143)
-    except KeyboardInterrupt:
-        return _fail("interrupted; run the same command again (train: with --resume) to go on", 130)
     except BrokenPipeError:  # __main__ sees to the rest
         return 0
     except OSError as error:

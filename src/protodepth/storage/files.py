@@ -32,6 +32,9 @@ def write_bytes(path: Path, data: bytes) -> str:
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
+    except OSError as error:  # a full disk does not say which file it has no room for
+        error.filename = error.filename or str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     return hashlib.sha256(data).hexdigest()

@@ -17,6 +17,14 @@ def check_space(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(there).free
     if free < needed:
         raise CheckpointError(
-            f"{what} needs about {needed / 1e6:.0f} MB in {folder}, and {free / 1e6:.0f} MB are free there: "
-            "make room, or give another --out; nothing was written"
+            f"{what} needs about {_size(needed)} in {folder}, and {_size(free)} are free there: "
+            "make room, or give another --out; no step was made"
         )
+
+
+def _size(count: int) -> str:
+    """
+    >>> _size(6_200_000), _size(90_000)
+    ('6 MB', '90 kB')
+    """
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

@@ -36,6 +36,7 @@ from protodepth.storage.space import check_space
 from protodepth.training.fit import MAX_BAD_STEPS, whole_steps
 from protodepth.training.log import JsonLines
 from protodepth.training.pool import FramePool, draw_ahead, pool_bytes
+from protodepth.training.schedule import LARGEST_RATE
 from protodepth.training.state import optimiser_state, read_state_tensors, whole_state, write_state
 from protodepth.types import Batch
 
@@ -97,8 +98,11 @@ def check_drawn(recipe: DrawnRecipe) -> None:
             f"crops of up to {least[0]}x{least[1]} do not fit into frames of {recipe.size}: give another size"
         )
     least_count = min(recipe.steps, recipe.frames, *(value for crop in recipe.crops for value in crop))
-    if least_count < 1 or recipe.rate <= 0 or not 0 <= recipe.fall <= 1:
-        raise ConfigError("steps, frames, crops and rate must be positive and fall a share between 0 and 1")
+    if least_count < 1 or not 0 < recipe.rate <= LARGEST_RATE or not 0 <= recipe.fall <= 1:
+        raise ConfigError(
+            f"steps, frames, crops and rate must be positive, the rate up to {LARGEST_RATE:g}, "
+            "and fall a share between 0 and 1"
+        )
     if not 0 < recipe.start_frames <= recipe.frames:
         raise ConfigError(f"start_frames is {recipe.start_frames}, expected 1 to frames ({recipe.frames})")
 

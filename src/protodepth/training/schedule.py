@@ -9,6 +9,8 @@ import torch
 from protodepth.data.augment import AugmentConfig
 from protodepth.errors import ConfigError
 
+LARGEST_RATE = 1e3  # with larger ones a single step takes weights to infinity
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -49,6 +51,15 @@ class Schedule:
         if self.steps < 1 or self.batch_size < 1 or self.rate <= 0:
             raise ConfigError(
                 f"steps, batch size and rate must be positive, got {self.steps}, {self.batch_size}, {self.rate}"
+            )
+        if not (self.rate <= LARGEST_RATE and 0 <= self.pose_rate <= LARGEST_RATE):
+            raise ConfigError(
+                f"rate and pose_rate must be numbers up to {LARGEST_RATE:g}, got {self.rate} and {self.pose_rate}"
+            )
+        if self.save_every < 1 or self.workers < 0 or (self.clip is not None and not self.clip > 0):
+            raise ConfigError(
+                "save_every must be at least 1, workers at least 0 and clip positive, "
+                f"got {self.save_every}, {self.workers} and {self.clip}"
             )
 
     @property

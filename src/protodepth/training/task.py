@@ -73,7 +73,7 @@ class AdaptConfig:
             raise ConfigError(f"objective is {self.objective!r}: choose hidden or paper")
         if self.objective == "hidden" and self.poses == "network":
             raise ConfigError("poses by the pose network are for --objective paper; hidden points need none")
-        if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
+        if not 0 < self.minutes < math.inf or (self.steps is not None and self.steps < 1):
             raise ConfigError(f"minutes and steps must be positive, got {self.minutes:g} and {self.steps}")
 
 

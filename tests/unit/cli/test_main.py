@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import tyro
 
+from protodepth import __main__
 from protodepth.cli import main
 from protodepth.errors import DataError, TrainingDiverged
 
@@ -174,6 +176,28 @@ def test_sigterm_ends_a_command_with_a_word(
     assert main.run(["try"]) == 143
     assert "ended by SIGTERM" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_a_command_is_being_read_is_a_word_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, code: int
+) -> None:
+    monkeypatch.setattr(tyro, "cli", lambda *args, **options: os.kill(os.getpid(), number))
+    assert main.run(["doctor"]) == code
+    said = capsys.readouterr().err
+    assert "run the same command again" in said
+    assert "Traceback" not in said
+
+
+def test_ctrl_c_while_the_program_is_being_imported_is_a_word_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "run", interrupt)
+    assert __main__.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "protodepth: interrupted\n"
 
 
 def test_bad_names_are_one_sentence_and_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Files that survive: writes are all or nothing and reads notice damage."""
 
+import errno
 import hashlib
 import json
 import os
@@ -191,3 +192,13 @@ def test_a_file_without_a_seal_is_taken_with_a_word_if_an_earlier_version_could_
     assert "has no checksum" in caplog.text
     with pytest.raises(CheckpointError, match="edited or is damaged"):
         files.read_sealed(tmp_path / "a", ("file",))
+
+
+def test_a_full_disk_is_said_with_the_file_that_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.json'"):
+        files.write_json(tmp_path / "a.json", {})
+    assert list(tmp_path.iterdir()) == []

@@ -327,6 +327,8 @@ def test_fields_of_the_configuration_can_be_given_by_name_and_settings_of_the_re
     assert model.history["walk"].data["stride"] == 2
     with pytest.raises(ConfigError, match="minutes and steps must be positive"):
         adapt(model, recording, name="again", minutes=0.0)
+    with pytest.raises(ConfigError, match="minutes and steps must be positive"):
+        adapt(model, recording, name="again", minutes=float("nan"))
     with pytest.raises(ConfigError, match="objective is 'papers': choose hidden or paper"):
         adapt(model, recording, name="again", objective="papers")
     with pytest.raises(UnknownNameError, match=r"unknown option of adapt 'stepz'.*steps.*stride"):

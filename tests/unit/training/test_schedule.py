@@ -20,6 +20,18 @@ def test_the_schedules_are_what_their_names_say() -> None:
     assert Schedule(decay="constant").factor(499) == 1.0
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"rate": math.nan}, {"rate": 1e38}, {"rate": math.inf}, {"pose_rate": math.nan}, {"pose_rate": -1.0}),
+        *({"save_every": 0}, {"workers": -1}, {"clip": 0.0}, {"clip": math.nan}),
+    ],
+)
+def test_values_that_would_take_weights_to_infinity_or_end_in_a_traceback_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"must be .*, got"):
+        Schedule(**wrong)
+
+
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": 0}, {"rate": 0.0}])
 def test_impossible_schedules_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="positive"):
