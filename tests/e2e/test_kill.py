@@ -33,7 +33,7 @@ BENCH = [
     *("--size", "32x48", "--frames", "3", "--steps", "3", "--base-steps", "2"),
 ]
 METHOD = ["train", "--recipe", "sequence.toml", "--method", "protodepth"]
-CLOCKS = {"seconds", "wall_seconds", "training_seconds", "when", "about", "resumed", "command", "files"}
+CLOCKS = {"seconds", "wall_seconds", "training_seconds", "when", "about", "resumed", "command", "files", "costs"}
 DATED = {"README.md", "sealed"}  # checksums of what holds clocks
 STRAY = re.compile(r"\..+\.[0-9a-f]{8}\.(tmp|old|stale)|.*\.lock|.*\.adapting")
 
@@ -137,7 +137,7 @@ def attack_method(folder: Path, tries: int, seed: int, most: int = 6) -> int:
 
 
 def attack_adapt(folder: Path, tries: int, seed: int, most: int = 6) -> int:
-    write_broken_recording(folder / "rec", 34)
+    write_broken_recording(folder / "rec", 40)
     with Killer(folder) as killer:
         code, _ = killer.run([*TRAIN, "--set", "schedule.steps=4", "--out", "base"])
         assert code == 0, killer.said()
