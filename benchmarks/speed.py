@@ -10,6 +10,7 @@ each size, contiguous, eager.  ``--only`` runs some parts, ``--join`` puts their
 import argparse
 import copy
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
+from PIL import Image as Pillow
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,8 +32,10 @@ from protodepth._version import processor, versions
 from protodepth.backbones import kbnet, layers
 from protodepth.backbones.kbnet import KBNet
 from protodepth.backbones.posenet import PoseNet
+from protodepth.data.arguments import open_domain
 from protodepth.data.batches import training_batches
 from protodepth.data.worlds.worlds import world
+from protodepth.experiments.measure import measure, open_source, pattern
 from protodepth.inference.engines import export
 from protodepth.inference.engines.graph import Graph, random_batch
 from protodepth.inference.engines.runtimes import Engine
@@ -39,7 +44,7 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import apply
-from protodepth.report.charts import Bar, bar_chart
+from protodepth.report.charts import Bar, ChartLine, bar_chart, line_chart
 from protodepth.storage.files import write_bytes, write_json
 from protodepth.training.fit import Learner, train_step
 from protodepth.training.schedule import Schedule
@@ -85,11 +90,17 @@ def with_domains(model: ProtoDepth, count: int) -> ProtoDepth:
     return model
 
 
+HALF = "openvino, bfloat16"
+
+
 def graphs(model: ProtoDepth, size: tuple[int, int], domain: str, folder: Path) -> dict[str, Engine]:
-    """Both engines of one size, by the quick exporter."""
-    data, info = export.convert(Graph(model, domain), model, size, "traced")
-    files = {"openvino": export._draft(folder, data, info, "openvino")[-1], "onnx": folder / "graph.onnx"}
-    return {name: Engine.open(file, threads=1) for name, file in files.items()}
+    """Both engines of one size, by the quick exporter, and the one that computes in bfloat16."""
+    files = {}
+    for runtime in ("openvino", "onnx"):  # in this order: the graph for OpenVINO is an ONNX file first
+        data, info = export.convert(Graph(model, domain), model, size, "traced", runtime)
+        files[runtime] = export._draft(folder, data, info, runtime)[-1]
+    engines = {name: Engine.open(file, threads=1) for name, file in files.items()}
+    return {**engines, HALF: Engine.open(files["openvino"], threads=1, precision="bfloat16")}
 
 
 def kbnet_inference(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
@@ -122,9 +133,13 @@ def kbnet_inference(size: tuple[int, int], turns: int) -> tuple[list[Measured], 
     fastest = max(to_plain["onnx"], to_plain["openvino"])
     rows = [
         Measured(
-            "KBNet: best eager layout against plain", max(to_plain["eager"], to_plain["channels_last"]), 2.0, ">="
+            f"KBNet {size[0]}x{size[1]}: best eager layout against plain",
+            max(to_plain["eager"], to_plain["channels_last"]),
+            2.0,
+            ">=",
         ),
         Measured(f"KBNet {size[0]}x{size[1]}: exported float32 against plain", fastest, 4.0, ">="),
+        Measured(f"KBNet {size[0]}x{size[1]}: exported bfloat16 against plain", to_plain[HALF], 6.0, ">="),
         Measured(
             f"KBNet {size[0]}x{size[1]}: one domain against none", stopwatch.ratio(laps["adapted"], laps["eager"]), 1.02
         ),
@@ -182,7 +197,8 @@ def default_model(size: tuple[int, int], turns: int) -> tuple[list[Measured], di
         Measured(
             "any-sensor, 480x640, eager", min(laps[n].median() for n in ("eager", "channels_last")), 0.3, unit="s"
         ),
-        Measured("any-sensor, 480x640, exported", best, 0.15, unit="s"),
+        Measured("any-sensor, 480x640, exported, float32", best, 0.15, unit="s"),
+        Measured("any-sensor, 480x640, exported, bfloat16", laps[HALF].median(), 0.15, unit="s"),
         Measured("any-sensor: making and checking a graph", exporting, 20.0, unit="s"),
     ]
     return rows, {"size": size, "gflop": gflop, "peak": peak, "engines": described(laps, calls, gflop, peak, speedup)}
@@ -233,20 +249,21 @@ def training(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[st
     """A step with given poses: finetuning, prototypes, prototypes on kept features."""
     ways = {"finetune": ("finetune", None), "protodepth": ("protodepth", None), KEPT: ("protodepth", 2.0)}
     table = steps(size, turns, "given", ways)
-    memory = {name: fresh_process(memory_of_a_step, name, size) for name in ("finetune", "protodepth")}
     rows = [
         Measured(
             f"KBNet 2 x {size[0]}x{size[1]}: step with prototypes, given poses", table["protodepth"]["ratio"], 0.55
         ),
         Measured(f"KBNet 2 x {size[0]}x{size[1]}: step with prototypes on kept features", table[KEPT]["ratio"], 0.40),
-        Measured(
-            f"KBNet 2 x {size[0]}x{size[1]}: step with prototypes: memory above the floor",
-            memory["protodepth"] / memory["finetune"],
-            0.55,
-        ),
     ]
     bound = convolution_bound(KBNet.from_preset("void"), size)
-    return rows, {"size": size, "batch": 2, "bound_by_convolutions": bound, "memory_mib": memory, "methods": table}
+    return rows, {"size": size, "batch": 2, "bound_by_convolutions": bound, "methods": table}
+
+
+def memory(size: tuple[int, int]) -> tuple[list[Measured], dict[str, Any]]:
+    """Peak of a first step above what the process held before it, each method in a process of its own."""
+    mib = {name: fresh_process(memory_of_a_step, name, size) for name in ("finetune", "protodepth")}
+    name = f"KBNet 2 x {size[0]}x{size[1]}: step with prototypes: memory above the floor"
+    return [Measured(name, mib["protodepth"] / mib["finetune"], 0.55)], {"size": size, "mib": mib}
 
 
 def pose_training(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
@@ -305,6 +322,69 @@ def convolution_bound(network: KBNet, size: tuple[int, int]) -> float:
     return (E + 2 * D) / (3 * (E + D))
 
 
+PLACES = ("worlds:room?size=480x640&train=1&val=8&test=1", "worlds:street?size=480x640&train=1&val=8&test=1")
+RECORDINGS = ("sevenscenes", "hololens", "kitti_raw")
+
+
+def accuracy(frames: int, folder: Path) -> tuple[list[Measured], dict[str, Any]]:
+    """Error of any-sensor's graph in bfloat16 by that in float32, 500 points: drawn worlds, recordings' val blocks."""
+    model, rows, table = ProtoDepth.from_pretrained("any-sensor"), [], {}
+    for place in (*PLACES, *(str(folder / name) for name in RECORDINGS)):
+        source = open_source(place, "val", frames)
+        size = source.frames[0].image.shape[:2]
+        alike = [f for f in source.frames if f.image.shape[:2] == size]
+        with TemporaryDirectory() as written:
+            engines = graphs(model, size, BASE, Path(written))
+            means = {}
+            for name in ("onnx", HALF):
+                engine = engines[name]
+                errors = measure(
+                    lambda f, e=engine: e.predict(f.image, f.sparse_depth, f.intrinsics), alike, pattern("500")
+                )
+                means[name] = {k: errors["mean"][k] for k in ("mae", "rmse")}
+        table[source.name] = {"frames": len(alike), "size": size, **means}
+        share = means[HALF]["mae"] / means["onnx"]["mae"]
+        rows.append(Measured(f"any-sensor on {source.name}: MAE in bfloat16 by float32", share, 1.01))
+    return rows, table
+
+
+def opening(frames: int) -> tuple[list[Measured], dict[str, Any]]:
+    """CPU seconds to open a recording whose pictures are one file under many names, and models of many domains."""
+    with TemporaryDirectory() as place:
+        folder = recording_of(Path(place) / "recording", frames)
+        begun = time.process_time()
+        domain = open_domain(str(folder))
+        seconds = time.process_time() - begun
+        assert sum(len(domain.split(split)) for split in ("train", "val", "test")) > frames // 2
+        by_domains = {}
+        for count in (1, 10, 100, 1000):
+            model = with_domains(ProtoDepth.from_pretrained("worlds-tiny"), count)
+            model.save_pretrained(Path(place) / str(count))
+            begun = time.process_time()
+            ProtoDepth.from_pretrained(Path(place) / str(count))
+            by_domains[str(count)] = time.process_time() - begun
+    rows = [Measured(f"opening a recording of {frames} frames", seconds, 2.0, unit="s")]
+    return rows, {"frames": frames, "seconds": seconds, "seconds_to_load_by_domains": by_domains}
+
+
+def recording_of(folder: Path, frames: int) -> Path:
+    """image/, depth/, intrinsics.txt and poses.txt, as docs/own_data.md describes them."""
+    for name in ("image", "depth"):
+        (folder / name).mkdir(parents=True)
+    pictures = {"image": np.full((48, 64, 3), 90, np.uint8), "depth": np.full((48, 64), 500, np.uint16)}
+    for name, values in pictures.items():
+        first = folder / name / "000000.png"
+        Pillow.fromarray(values).save(first)
+        for n in range(1, frames):
+            os.link(first, folder / name / f"{n:06d}.png")
+    (folder / "recording.toml").write_text('depth_unit = "mm"\n')
+    np.savetxt(folder / "intrinsics.txt", [[50, 0, 32], [0, 50, 24], [0, 0, 1]])
+    poses = np.tile(np.eye(4), (frames, 1, 1))
+    poses[:, 0, 3] = 0.05 * np.arange(frames)
+    np.savetxt(folder / "poses.txt", poses.reshape(frames, 16))
+    return folder
+
+
 def growth(turns: int) -> tuple[list[Measured], dict[str, Any]]:
     """The default model against pixels, frames in a batch and threads."""
     model = ProtoDepth.from_pretrained("any-sensor")
@@ -321,13 +401,17 @@ def growth(turns: int) -> tuple[list[Measured], dict[str, Any]]:
     return [], {"cpu_ms_by_size": times(sizes), "cpu_ms_by_batch_of_120x160": times(batches)}
 
 
+REAL = Path("../shared/data/real")
 PARTS: dict[str, Callable[[bool], tuple[list[Measured], dict[str, Any]]]] = {
     "default": lambda quick: default_model((480, 640), 4 if quick else 9),
-    "inference": lambda quick: kbnet_inference((120, 160) if quick else (480, 640), 5),
-    "domains": lambda quick: many_domains((64, 96) if quick else (240, 320), 7 if quick else 9),
+    "inference": lambda quick: kbnet_inference((120, 160) if quick else (480, 640), 5 if quick else 3),
+    "domains": lambda quick: many_domains((64, 96) if quick else (120, 160), 7 if quick else 9),
     "training": lambda quick: training((64, 96) if quick else (208, 288), 3 if quick else 5),
     "pose": lambda quick: pose_training((64, 96) if quick else (208, 288), 3 if quick else 5),
+    "memory": lambda quick: memory((64, 96) if quick else (208, 288)),
     "growth": lambda quick: growth(3 if quick else 5),
+    "accuracy": lambda quick: accuracy(2 if quick else 4, REAL),
+    "opening": lambda quick: opening(1000 if quick else 10_000),
 }
 
 
@@ -365,6 +449,8 @@ def write(file: Path, document: dict[str, Any]) -> None:
     write_bytes(file.with_suffix(".md"), (table(rows) + "\n" + details(document)).encode())
     bars = [Bar(r.name, r.value / r.bar if r.sign == "<=" else r.bar / r.value, f"{r.value:.2f}", 1.0) for r in rows]
     write_bytes(file.with_suffix(".svg"), bar_chart(bars, label="share of each bar (1 = the bar)", left=360).encode())
+    for name, chart in growth_charts(document).items():
+        write_bytes(file.with_name(f"{file.stem}_{name}.svg"), chart.encode())
 
 
 def table(rows: list[Measured]) -> str:
@@ -388,7 +474,44 @@ def details(document: dict[str, Any]) -> str:
         title = name.removeprefix("cpu_ms_by_").replace("_", " ")
         lines += [f"| any-sensor by {title} | {' | '.join(row)} |", "|---" * (len(row) + 1) + "|"]
         lines += [f"| CPU ms | {' | '.join(f'{ms:.1f}' for ms in row.values())} |", ""]
+    if "domains" in document:
+        times = document["domains"]["cpu_ms"]
+        size = "x".join(str(side) for side in document["domains"]["size"])
+        lines += [f"| KBNet {size}, CPU ms | choosing among 1 | among 100 | 8 frames of one domain | of 8 domains |"]
+        lines += ["|---|---|---|---|---|", f"| | {' | '.join(f'{ms:.0f}' for ms in times.values())} |", ""]
+    if "memory" in document:
+        lines += ["| MiB of a step above the floor | finetune | protodepth |", "|---|---|---|"]
+        lines += [f"| KBNet | {' | '.join(f'{v:.0f}' for v in document['memory']['mib'].values())} |", ""]
+    if "accuracy" in document:
+        lines += ["| any-sensor, 500 points, val | frames | MAE float32 | MAE bfloat16 |", "|---|---|---|---|"]
+        for name, row in document["accuracy"].items():
+            errors = " | ".join(f"{row[e]['mae']:.1f}" for e in ("onnx", HALF))
+            lines.append(f"| {name} | {row['frames']} | {errors} |")
+        lines.append("")
+    if "opening" in document:
+        row = document["opening"]["seconds_to_load_by_domains"]
+        lines += [f"| a model of so many domains | {' | '.join(row)} |", "|---" * (len(row) + 1) + "|"]
+        lines += [f"| CPU s to load | {' | '.join(f'{v:.2f}' for v in row.values())} |", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def growth_charts(document: dict[str, Any]) -> dict[str, str]:
+    """SVG by name: time against pixels, frames in a batch, domains."""
+    charts = {}
+    for name, row in document.get("growth", {}).items():
+        points = [(float(np.prod([int(s) for s in x.split("x")])), ms) for x, ms in row.items()]
+        kind = "pixels" if "size" in name else "batch"
+        label = "pixels" if "size" in name else "frames in a batch of 120x160"
+        charts[kind] = line_chart([line_of(points)], x_label=label, y_label="CPU ms, any-sensor", legend=False)
+    if "opening" in document:
+        row = document["opening"]["seconds_to_load_by_domains"]
+        points = [(float(count), seconds) for count, seconds in row.items()]
+        charts["domains"] = line_chart([line_of(points)], x_label="domains", y_label="CPU s to load", legend=False)
+    return charts
+
+
+def line_of(points: list[tuple[float, float]]) -> ChartLine:
+    return ChartLine("", "#2563a8", points)
 
 
 def engine_lines(part: dict[str, Any]) -> list[str]:

@@ -29,6 +29,7 @@ class Backbone(nn.Module, ABC):
     sizes_in_graph: ClassVar[bool] = (
         True  # an exported graph takes any size; False: the number of its levels depends on it
     )
+    blocks_in_graph: bool = True  # export in the form that ONNX Runtime runs fastest, where a network has one
     decoder_parts: ClassVar[tuple[str, ...]] = ()  # submodules that only ``decode`` uses: a domain may have its own
     encoder_parts: ClassVar[tuple[str, ...]] = ()  # the same of ``encode``
     selection: ClassVar[Literal["descriptor", "gaussian"]] = "descriptor"  # what a Rule's "auto" means

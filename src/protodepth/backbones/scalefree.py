@@ -88,7 +88,10 @@ def around(planes: Float[Tensor, "b 3 h w"], weight: Tensor, dilation: int) -> F
 
 def _mix(logits: Float[Tensor, "b p 9 h w"], parts: Float[Tensor, "b q 9 h w"]) -> Float[Tensor, "b q h w"]:
     """The parts' mean, weighted by the softmax of the logits."""
-    return (logits.softmax(2) * parts).sum(2)
+    if not torch.onnx.is_in_onnx_export():
+        return (logits.softmax(2) * parts).sum(2)
+    weights = (logits - logits.amax(2, keepdim=True)).exp()  # in ONNX Runtime a softmax over an inner axis is slow
+    return (weights * parts).sum(2) / weights.sum(2)
 
 
 @backbones.register("scalefree")
@@ -174,7 +177,7 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
         }
 
     def encode(self, batch: Batch) -> Latents:
-        if torch.onnx.is_in_onnx_export():
+        if torch.onnx.is_in_onnx_export() and self.blocks_in_graph:
             return self.encode_in_graph(batch)
         size = batch.size
         image, z = (F.pad(t, [0, size[1] % 2, 0, size[0] % 2]) for t in (batch.image, batch.sparse_depth))
@@ -219,16 +222,23 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
         return torch.cat(features, 1)
 
     def decode(self, latents: Latents) -> Depth:
-        if torch.onnx.is_in_onnx_export():
+        if torch.onnx.is_in_onnx_export() and self.blocks_in_graph:
             return self.decode_in_graph(latents)
         layers, context = latents.layers, latents.context
         x = active(torch.cat([layers["latent_image"], layers["latent_depth"]], 1))
         for n in (3, 2, 1, 0):
             x = self.merges[n](x, torch.cat([layers[f"skip{n}_image"], layers[f"skip{n}_depth"]], 1))
         x = x + active(self.last(x))
-        answers = self.head(x).float().split(self.parts, 1)
+        answers = self._answers(x)
         with _single(x.device):
             return self._depth(answers, context)
+
+    def _answers(self, x: Tensor) -> Sequence[Tensor]:
+        """What the head says.  A graph has a convolution for each part: there, a split of one output is a slow copy."""
+        if not torch.onnx.is_in_onnx_export():
+            return self.head(x).float().split(self.parts, 1)
+        weights, biases = self.head.weight.split(self.parts), self.head.bias.split(self.parts)  # type: ignore[union-attr,no-untyped-call]
+        return [F.conv2d(x, w, b) for w, b in zip(weights, biases, strict=True)]
 
     def _depth(self, answers: Sequence[Tensor], context: Mapping[str, Any]) -> Depth:
         """From the first guess to the full size, as the module's first lines say."""

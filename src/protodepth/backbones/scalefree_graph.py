@@ -77,6 +77,7 @@ class SkipMerge(nn.Module):
 class ScaleFreeInGraph(nn.Module):
     """What ``ScaleFree`` has and what it computes while it is exported; in_graph.py says what is different, and why."""
 
+    blocks_in_graph: bool
     image_widths: tuple[int, ...]
     depth_widths: tuple[int, ...]
     decoder_widths: tuple[int, ...]

@@ -104,7 +104,7 @@ def export(
 
 def _write(graph: Graph, model: ProtoDepth, file: Path, size: tuple[int, int], way: Way) -> Exported:
     """Convert, check, and only then write."""
-    data, info = convert(graph, model, size, way)
+    data, info = convert(graph, model, size, way, _format(file, None))
     with tempfile.TemporaryDirectory() as folder:
         drafts = _draft(Path(folder), data, info, _format(file, None))
         difference = compare_with_torch(Engine.open(drafts[-1]), model)
@@ -150,8 +150,11 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def convert(graph: Graph, model: ProtoDepth, size: tuple[int, int], way: Way) -> tuple[bytes, GraphInfo]:
-    """The bytes of an ONNX file with its description inside."""
+def convert(
+    graph: Graph, model: ProtoDepth, size: tuple[int, int], way: Way, runtime: Runtime = "onnx"
+) -> tuple[bytes, GraphInfo]:
+    """The bytes of an ONNX file with its description inside; ``runtime`` is what will read it."""
+    graph.backbone.blocks_in_graph = runtime == "onnx"
     batch = random_batch(size, 2, model.backbone.depth_range)
     inputs = {name: torch.from_numpy(a) for name, a in feed(batch, scaffolded=graph.scaffolded).items()}
     outputs = ["depth"] if graph.domain is not None else ["depth", "domain", "similarity"]

@@ -16,6 +16,7 @@ from protodepth.errors import CheckpointError, ConfigError, DataError, DomainErr
 from protodepth.types import Batch, BatchPrediction, Prediction
 
 Runtime = Literal["onnx", "openvino"]
+Precision = Literal["float32", "bfloat16"]
 Feed = Mapping[str, np.ndarray]
 Run = Callable[[Feed], list[np.ndarray]]
 
@@ -100,14 +101,18 @@ class Engine:
         self.info, self.runtime, self._run = info, runtime, run
 
     @classmethod
-    def open(cls, file: str | Path, *, threads: int | None = None) -> "Engine":
-        """A file that ``protodepth export`` wrote; ``threads`` None leaves the number to the library."""
+    def open(cls, file: str | Path, *, threads: int | None = None, precision: Precision = "float32") -> "Engine":
+        """A file that ``protodepth export`` wrote; ``threads`` None leaves the number to the library.
+
+        ``precision`` bfloat16 (OpenVINO only) is faster on processors that have it, and another answer:
+        docs/performance.md says by how much.
+        """
         file = Path(file)
         if not file.is_file():
             raise CheckpointError(f"{file} does not exist or is not a file: expected a graph of protodepth export")
         for runtime, suffix in SUFFIX.items():
             if file.suffix == suffix:
-                text, run = OPENERS[runtime](file, threads)
+                text, run = OPENERS[runtime](file, threads, precision)
                 return cls(GraphInfo.loads(text, file), run, runtime)
         raise CheckpointError(
             f"{file} is no exported graph: expected a name that ends in {' or '.join(SUFFIX.values())}"
@@ -169,8 +174,10 @@ def feed(batch: Batch, *, scaffolded: bool) -> dict[str, np.ndarray]:
 # --- the two libraries ------------------------------------------------------------------------------------------------
 
 
-def open_onnx(file: Path, threads: int | None) -> tuple[str, Run]:
+def open_onnx(file: Path, threads: int | None, precision: Precision = "float32") -> tuple[str, Run]:
     """Description and function of an ONNX file in ONNX Runtime."""
+    if precision != "float32":
+        raise ConfigError(f"ONNX Runtime has no {precision} for processors: export to .xml and open that by OpenVINO")
     runtime, state = need("onnxruntime"), need("onnxruntime.capi.onnxruntime_pybind11_state")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads or 0
@@ -199,33 +206,47 @@ def open_onnx(file: Path, threads: int | None) -> tuple[str, Run]:
     return text, run
 
 
-def open_openvino(file: Path, threads: int | None) -> tuple[str, Run]:
+def open_openvino(file: Path, threads: int | None, precision: Precision = "float32") -> tuple[str, Run]:
     """Description and function of an OpenVINO file (.xml with .bin beside it)."""
     core = need("openvino").Core()
     if not file.with_suffix(".bin").is_file():
         raise CheckpointError(f"{file.with_suffix('.bin')} is missing: an OpenVINO graph is two files, copy both")
-    # 32 bits: on some processors the default is bfloat16, whose errors of 1 % are those of another network
-    properties = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    # unless asked for: on some processors the default is bfloat16, whose errors of 1 % are those of another network
+    hint = {"float32": "f32", "bfloat16": "bf16"}[precision]
+    properties = {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY"}
     if threads is not None:
         properties["INFERENCE_NUM_THREADS"] = str(threads)
     try:
         graph = core.read_model(str(file))
         if not graph.has_rt_info([KEY]):
             raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
-        compiled = core.compile_model(graph, "CPU", properties)
+        compiled = {1: _for_single_frames(core, graph, properties)}
     except RuntimeError as error:
         raise CheckpointError(f"{file} is not a readable OpenVINO graph ({_line(error)})") from None
-    names = set().union(*(i.get_names() for i in compiled.inputs))  # one input may have several: "image" and of a pad
+    names = set().union(*(i.get_names() for i in compiled[1].inputs))  # one may have several: "image" and of a pad
 
     def run(inputs: Feed) -> list[np.ndarray]:
-        request = compiled.create_infer_request()  # of its own: a shared one would serve one thread at a time
+        batch = 1 if len(inputs["image"]) == 1 else 0  # any number
+        if batch not in compiled:
+            compiled[batch] = core.compile_model(graph, "CPU", properties)
+        request = compiled[batch].create_infer_request()  # a shared one would serve one thread at a time
         try:
             request.infer({k: v for k, v in inputs.items() if k in names})
         except RuntimeError as error:
             raise GraphError(f"the graph fails on this frame: {_line(error)}") from None
-        return [np.array(request.get_output_tensor(n).data) for n in range(len(compiled.outputs))]
+        return [np.array(request.get_output_tensor(n).data) for n in range(len(compiled[batch].outputs))]
 
     return str(graph.get_rt_info([KEY]).value), run
+
+
+def _for_single_frames(core: Any, graph: Any, properties: Mapping[str, str]) -> Any:
+    """Compiled for one frame at a time: what takes any batch is up to a third slower, but it always compiles."""
+    single = graph.clone()
+    single.reshape({side: [1, *list(side.partial_shape)[1:]] for side in single.inputs})
+    try:
+        return core.compile_model(single, "CPU", properties)
+    except RuntimeError:  # "Loop detected during topological sort", OpenVINO 2026.4 with scalefree
+        return core.compile_model(graph, "CPU", properties)
 
 
 def _line(error: BaseException) -> str:
@@ -234,7 +255,7 @@ def _line(error: BaseException) -> str:
     return lines[-1][:300] if lines else type(error).__name__
 
 
-OPENERS: Mapping[Runtime, Callable[[Path, int | None], tuple[str, Run]]] = {
+OPENERS: Mapping[Runtime, Callable[[Path, int | None, Precision], tuple[str, Run]]] = {
     "onnx": open_onnx,
     "openvino": open_openvino,
 }
