@@ -135,6 +135,8 @@ def test_what_the_document_says_of_a_domains_own_parts_is_in_the_kept_rows() -> 
     everything = "protodepth@0.01?parts=merges+head+image_stages+depth_stages&factors=parts:0.2"
     scales = "protodepth@0.01?parts=scales&factors=scales:0.5"
     assert errors[everything] < 1.05 * free
-    assert 0.3 < (alone - errors[scales]) / (alone - free) < 0.4  # about a third of the gap
+    slow = errors["protodepth@0.01"]
+    assert slow < alone
+    assert 0.2 < (slow - errors[scales]) / (slow - free) < 0.3  # about a quarter of the gap
     assert kept[everything] - kept["protodepth@0.06"] == 389_041
     assert kept[scales] - kept["protodepth@0.06"] == 1_634
