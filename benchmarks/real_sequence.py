@@ -70,10 +70,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=3e-4, help="learning rate of methods that change the network")
     parser.add_argument("--prototype-rate", type=float, default=2e-2, help="learning rate of prototypes")
     parser.add_argument(
-        "--own-decoder",
+        "--own-parts",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="a domain of ProtoDepth learns a copy of the decoder, too, as adapt does (the paper: prototypes alone)",
+        help="a domain of ProtoDepth learns parts of the network, too, as adapt does (the paper: prototypes alone)",
     )
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--steps", type=int, default=300, help="training steps on each recording")
@@ -177,7 +177,7 @@ def main() -> None:
     model = ProtoDepth.from_pretrained(resolve(options.model))
     if domains[0].name not in model.domains:
         describe(model, domains[0].name, domains[0].train, domains[0].val)
-    parts = model.backbone.decoder_parts if options.own_decoder else ()
+    parts = (*model.backbone.encoder_parts, *model.backbone.decoder_parts) if options.own_parts else ()
     recipe = recipe_for(options, dataclasses.replace(model.config, parts=parts))
     claim_settings(options.out, recipe, {"split": options.split, "model": model.fingerprint()})
     learned = (learn(name, recipe, model, domains, options, reporter) for name in options.methods)

@@ -1,4 +1,5 @@
-"""What a domain may keep beside its prototypes: where its picture lies, and parts of the network of its own.
+"""What a domain may keep beside its prototypes: where its picture lies, parts of the network of its own, and for which
+densities of points it answers.
 
 Nothing here is the paper's.  All of it is stored per domain and touches no other, so nothing old is forgotten by it.
 A domain's own parts (``PrototypeConfig.parts``) are copies of named parts of the decoder or the encoder, or small
@@ -18,7 +19,7 @@ from protodepth.backbones.base import Backbone, count_parameters
 from protodepth.errors import UnknownNameError
 from protodepth.geometry import Registration, register
 from protodepth.prototypes import DomainPrototypes
-from protodepth.types import Batch, Depth, Latents, Overhead
+from protodepth.types import BASE, Batch, Depth, Latents, Overhead
 
 Kept = Sequence[DomainPrototypes | None]  # of each sample; None: the network as it is
 SCALES, LOW_RANK = "scales", "lowrank-"
@@ -33,6 +34,16 @@ def registered(batch: Batch, kept: Kept) -> Batch:
     still = batch.image.new_tensor(Registration())
     rows = torch.stack([still if place is None else place for place in places])
     return replace(batch, image=register(batch.image, rows))
+
+
+def answering(batch: Batch, domains: Sequence[str], held: Mapping[str, DomainPrototypes]) -> tuple[str, ...]:
+    """Who answers for each sample: its domain or, beyond the densities of points that this one is for, the base."""
+    gates = [None if name not in held else held[name].gate for name in domains]
+    if all(gate is None for gate in gates):
+        return tuple(domains)
+    shares = (batch.sparse_depth > 0).float().mean((1, 2, 3)).tolist()
+    rows = zip(domains, gates, shares, strict=True)
+    return tuple(n if gate is None or float(gate[0]) <= share < float(gate[1]) else BASE for n, gate, share in rows)
 
 
 class ChannelScale(nn.Module):

@@ -146,7 +146,8 @@ class ProtoDepth(Notebook, nn.Module):
     def complete(self, batch: Batch, domain: str | None, rule: Rule | None = None) -> BatchPrediction:
         """Encode, describe (s), choose (Eq. 11) unless a domain is given, adapt (Eq. 6), decode; no state changes."""
         held, bottleneck = self._held(), self.backbone.bottleneck
-        latents = self.backbone.encode(extras.registered(batch, [held.get(domain or "")] * len(batch)))
+        given = [held.get(name) for name in extras.answering(batch, (domain or "",) * len(batch), held)]
+        latents = self.backbone.encode(extras.registered(batch, given))
         s = sample_descriptor(latents.layers[bottleneck.name], bottleneck.layout)
         names, R = self.descriptors(held)
         if domain is None and held and not names:
@@ -154,18 +155,13 @@ class ProtoDepth(Notebook, nn.Module):
         cosines = similarity(s, R) if names else None
         nearest = None if cosines is None else select(cosines)
         choice = choose(s, names, nearest, self.statistics, domain, rule or self.rule, self.backbone.selection)
-        kept = [held.get(name) for name in choice.domains]
+        answering = extras.answering(batch, choice.domains, held)
+        kept = [held.get(name) for name in answering]
         latents = extras.encode(self.backbone, batch, latents, kept, chosen=domain is None)
-        adapted = apply(latents.layers, self._values(choice.domains, held), self.backbone.latent_specs)
-        return BatchPrediction(
-            depth=extras.decode(self.backbone, latents.with_layers(adapted), kept),
-            domains=choice.domains,
-            similarity=cosines,
-            names=names,
-            descriptor=s,
-            context=latents.context,
-            distances=choice.distances,
-        )
+        adapted = apply(latents.layers, self._values(answering, held), self.backbone.latent_specs)
+        depth = extras.decode(self.backbone, latents.with_layers(adapted), kept)
+        seen: dict[str, Any] = {"descriptor": s, "context": latents.context, "distances": choice.distances}
+        return BatchPrediction(depth=depth, domains=choice.domains, similarity=cosines, names=names, **seen)
 
     def _values(self, domains: tuple[str, ...], held: dict[str, DomainPrototypes]) -> dict[str, Values]:
         """One set for all samples (the very same arithmetic as when it is given by name), or a row for each sample."""

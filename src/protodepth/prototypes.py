@@ -138,6 +138,8 @@ class DomainPrototypes(nn.Module):
         self.parts = nn.ModuleDict()  # of the decoder, the domain's own (extras.py)
         self.registration: Tensor | None  # (s, x, y) of geometry.register, where the picture does not lie on its depth
         self.register_buffer("registration", None)
+        self.gate: Tensor | None  # (least, most) share of pixels with points for which it answers; beyond: the base
+        self.register_buffer("gate", None)
         self.sets = nn.ModuleDict()
         for spec in () if base else specs:
             self.sets[spec.name] = PrototypeSet(spec.channels, config.size(spec.modality), config, generator)

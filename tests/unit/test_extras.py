@@ -177,3 +177,32 @@ def test_which_parts_change_the_encoder() -> None:
     network = tiny_model().backbone
     changing = {name: own_encoder(network, copy_parts(network, (name,))) for name in ("head", "image_stages", "scales")}
     assert changing == {"head": False, "image_stages": True, "scales": True}
+
+
+def test_beyond_the_densities_that_a_domain_is_for_the_base_answers(tmp_path) -> None:
+    model, batch = tiny_model(), random_batch(2)
+    model.add_domain("hall", config=PrototypeConfig(parts=("merges", "head")))
+    shake(model, "hall")
+    sparse = batch.sparse_depth.clone()
+    sparse[1].flatten()[400:] = 0  # a view: the second sample keeps few points
+    batch = replace(batch, sparse_depth=sparse)
+    between = float((sparse > 0).float().mean((1, 2, 3)).mean())
+    base, own = (model.predict_batch(batch, name).depth for name in ("base", "hall"))
+    model.domain("hall").gate = torch.tensor([between, 2.0])
+    model.domain("hall").registration = torch.tensor([1.0, 0.0, 0.0])
+    out = model.predict_batch(batch, "hall")
+    assert out.domains == ("hall", "hall")  # whose it is does not change
+    torch.testing.assert_close(out.depth[0], own[0], rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(out.depth[1], base[1], rtol=2e-3, atol=2e-3)
+    assert not torch.allclose(own[1], base[1], rtol=2e-2)
+    few = batch[1:2]
+    assert torch.equal(model.predict_batch(few, "hall").depth, model.predict_batch(few, "base").depth)
+    assert model.predict_batch(few).domains == ("hall",)
+    assert torch.equal(model.predict_batch(few).depth, model.predict_batch(few, "base").depth)
+    for graph in (Graph(model, "hall"), Graph(model, None)):
+        answer = graph(batch.image, batch.sparse_depth, batch.intrinsics)
+        depth = answer if isinstance(answer, torch.Tensor) else answer[0]
+        torch.testing.assert_close(depth, out.depth, rtol=2e-3, atol=2e-3)
+    model.save_pretrained(tmp_path / "m")
+    again = ProtoDepth.from_pretrained(tmp_path / "m")
+    assert torch.equal(again.predict_batch(batch, "hall").depth, out.depth)

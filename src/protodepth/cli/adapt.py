@@ -61,8 +61,8 @@ class Adapt:
     """Leave the picture where it is.  Otherwise adapt looks whether it lies on the depth, moves it there if not, and
     the domain keeps the place.
     """
-    own_decoder: bool = True
-    """Learn prototypes alone, as the paper does.  Otherwise the domain also learns a copy of the decoder."""
+    own_parts: bool = True
+    """Learn prototypes alone, as the paper does.  Otherwise the domain also learns copies of parts of the network."""
     withhold: float = 0.2
     """Share of the sparse points that is hidden from the network in the frames that judge."""
     dry_run: bool = False
@@ -160,7 +160,7 @@ class Adapt:
             rate=self.rate,
             poses=self.poses,
             register=self.register,
-            own_decoder=self.own_decoder,
+            own_parts=self.own_parts,
             withhold=self.withhold,
             seed=self.seed,
             force=True,  # whether it is written is decided here

@@ -151,8 +151,9 @@ def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Vie
         intrinsics=K,
     )
 
+    pixels = _move(M, height, width)  # here, not in undo: half precision would round the places
+
     def undo(depth: Depth) -> tuple[Depth, Mask]:
-        pixels = _move(M, height, width)
         x, y = pixels[:, :1], pixels[:, 1:]
         mask = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
         return sample(depth.to(pixels.dtype), pixels), mask.to(pixels.dtype).expand(b, 1, height, width)

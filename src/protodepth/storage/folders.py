@@ -104,6 +104,7 @@ def load_domain(
         file = check_inside(folder / "weights.safetensors", folder)
         tensors = stored_files.read_tensors(file, sha256["weights.safetensors"])
     domain.registration = torch.zeros(3) if "registration" in tensors else None
+    domain.gate = torch.zeros(2) if "gate" in tensors else None
     stored_files.load_state(domain, tensors, folder)
     statistics = _read_statistics(model, folder, sha256.get("statistics.safetensors"))
     model.insert_domain(name, domain)

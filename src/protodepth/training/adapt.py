@@ -19,9 +19,12 @@ from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
 from protodepth.storage.history import History
+from protodepth.training.fast import half_if_fast
 from protodepth.training.fit import fit
+from protodepth.training.gate import Gate, answered, find_gate, shown_shares
 from protodepth.training.log import Log, silent
 from protodepth.training.plan import (
+    BATCH,
     Costs,
     Plan,
     choose_crop,
@@ -43,7 +46,9 @@ from protodepth.training.watch import (
 from protodepth.types import BASE, Shown
 
 logger = logging.getLogger("protodepth")
-HELPED = 0.01  # a smaller share of the error gone is no help
+SURE = 1.5  # the share of the error that is gone must be so many times its spread: less may be chance
+HELPED = 0.002  # and larger than this
+PAPER_CROP = (192, 256)  # rows and columns that the paper's objective learns from at once
 RATES = {"hidden": 1e-2, "paper": 6e-2}  # of the prototypes; chosen on val blocks of recordings and on val scenes
 
 
@@ -64,6 +69,9 @@ class Adaptation(Shown):
     better: float  # share of the judging frames whose error shrank
     judged: int  # how many frames judge
     chosen: tuple[float, float]  # error at the points that choose the step, at the start and of what was kept
+    ratio: float | None = None  # of after and before, the geometric mean over the judging frames
+    gate: Gate | None = None  # the share of pixels with points for which the domain answers; None: any
+    share: float = 1.0  # how far the kept weights are on the way from the base's to the step's
     interpolation: dict[str, float] = field(
         default_factory=dict
     )  # error of each way to interpolate, at the same points
@@ -71,23 +79,36 @@ class Adaptation(Shown):
 
     @property
     def gain(self) -> float:
-        """Share of the held-out error that is gone; negative if it grew."""
-        return 1 - self.after / self.before
+        """Share of a frame's held-out error that is gone; negative if it grew.  Every frame counts the same, however
+        far its scene is and however few points it shows.
+        """
+        return 1 - (self.after / self.before if self.ratio is None else self.ratio)
 
     @property
     def helped(self) -> bool:
-        return self.gain > HELPED
+        return self.gain > max(HELPED, SURE * self.spread)
 
     def __str__(self) -> str:
         beside = ", ".join(f"{name} {error:.1f}" for name, error in self.interpolation.items())
+        part = f"{100 * self.share:.0f} % of " if self.share < 1 else ""
         return (
             f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, "
-            f"kept step {self.best_step} (hidden points that choose: {self.chosen[0]:.1f} -> {self.chosen[1]:.1f} mm); "
+            f"kept {part}step {self.best_step} "
+            f"(hidden points that choose: {self.chosen[0]:.1f} -> {self.chosen[1]:.1f} mm); "
             f"error at held-out sparse points {self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} +- "
-            f"{100 * self.spread:.1f} %, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
+            f"{100 * self.spread:.1f} % a frame, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
             f"adapting {'helped' if self.helped else 'did not help'}"
+            + self._gate_in_words()
             + (f"\ninterpolation at the same points: {beside} mm" if beside else "")
         )
+
+    def _gate_in_words(self) -> str:
+        if self.gate is None:
+            return ""
+        least, most = self.gate
+        few = f"fewer than {100 * least:g} %" if least > 0 else ""
+        many = f"{100 * most:g} % or more" if most <= 1 else ""
+        return f"\nwhere {' or '.join(filter(None, (few, many)))} of the pixels have a point, the base answers"
 
     __repr__ = __str__  # one verdict, whoever asks
 
@@ -99,9 +120,7 @@ def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
     size = first(task.parts.learn).sparse_depth.shape
     schedule, seconds = config.schedule, math.nan
     if schedule is None:
-        augment = AugmentConfig(flip_horizontal=True, crop=choose_crop((size[0], size[1])))
-        rate = config.rate or RATES[config.objective]
-        schedule = Schedule(steps=config.steps or 1, batch_size=2, rate=rate, clip=math.inf, augment=augment)
+        schedule = _schedule(task, config, (size[0], size[1]))
         costs = measure_costs(task, schedule, config)
         if config.steps is None:
             schedule = replace(schedule, steps=steps_for(60 * config.minutes - used, costs, config.judgings))
@@ -120,6 +139,19 @@ def make_plan(task: Task, config: AdaptConfig, used: float = 0.0) -> Plan:
         objective=task.objective,
         notes=(*identity.get("notes", ()), *([str(task.place)] if task.place else [])),
     )
+
+
+def _schedule(task: Task, config: AdaptConfig, size: tuple[int, int]) -> Schedule:
+    """Hidden points: many small crops in half precision, colours shaken against learning few frames by heart."""
+    rate, steps = config.rate or RATES[config.objective], config.steps or 1
+    if config.objective == "paper":
+        whole = AugmentConfig(flip_horizontal=True, crop=choose_crop(size, PAPER_CROP))
+        return Schedule(steps=steps, batch_size=2, rate=rate, clip=math.inf, augment=whole)
+    augment = AugmentConfig(
+        flip_horizontal=True, crop=choose_crop(size), saturation=(0.6, 1.3), contrast=(0.8, 1.2), hue=0.03
+    )
+    device = next(task.method.backbone.parameters()).device
+    return Schedule(steps=steps, batch_size=BATCH, rate=rate, augment=augment, precision=half_if_fast(device))
 
 
 def measure_costs(task: Task, schedule: Schedule, config: AdaptConfig) -> Costs:
@@ -208,15 +240,17 @@ def learn(
         """The mean error at the start times the mean ratio since:
         every case counts the same, however far its scene is.
         """
-        ratios = network_errors(model, task.choose, name) / np.maximum(start, 1e-9)
-        return float(start.mean() * np.exp(np.log(np.maximum(ratios, 1e-9)).mean()))
+        return float(start.mean() * np.exp(_log_ratios(start, network_errors(model, task.choose, name)).mean()))
 
     watch = Watch(method, name, judge, every=every, patience=config.patience, say=say)
     schedule = replace(plan.schedule, save_every=every)
     progress = fit(method, task.learn, schedule, seed=config.seed, log=log, each_step=watch, folder=folder)
-    watch.restore()
+    share = watch.blend()
     method.end_domain(task.domain)
     before, after = (network_errors(model, task.verdict, use) for use in (BASE, name))
+    chosen = _log_ratios(start, network_errors(model, task.choose, name))
+    gate = find_gate([(shown_shares(task.choose), chosen), (shown_shares(task.verdict), _log_ratios(before, after))])
+    after = np.where(answered(task.verdict, gate), after, before)
     result = Adaptation(
         name=name,
         frames=len(task.parts.learn),
@@ -225,6 +259,9 @@ def learn(
         seconds=time.monotonic() - started,
         before=float(before.mean()),
         after=float(after.mean()),
+        ratio=float(np.exp(_log_ratios(before, after).mean())),
+        share=share,
+        gate=gate,
         spread=spread_of_gain(before, after),
         better=float((after < before).mean()),
         judged=len(after),
@@ -234,22 +271,28 @@ def learn(
     )
     if not result.helped and not config.force:
         watch.forget()
-    elif task.place is not None:  # only now: what was learned and judged was registered already
+        return result, progress.bad_frames
+    if gate is not None:
+        model.domain(name).gate = torch.tensor(gate)
+    if task.place is not None:  # only now: what was learned and judged was registered already
         model.domain(name).registration = torch.tensor(task.place.place)
     return result, progress.bad_frames
 
 
+def _log_ratios(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(after, 1e-9) / np.maximum(before, 1e-9))
+
+
 def spread_of_gain(before: np.ndarray, after: np.ndarray) -> float:
-    """Standard error of 1 - mean(after) / mean(before), from the differences of the same cases.
+    """Standard error of the gain: of the logarithms of the same cases' ratios.
 
     >>> round(spread_of_gain(np.array([10.0, 10.0]), np.array([8.0, 6.0])), 3)
     0.1
     """
     if len(before) < 2:
         return 0.0
-    gain = 1 - after.mean() / before.mean()
-    differences = (before - after) - gain * before
-    return float(differences.std(ddof=1) / math.sqrt(len(before)) / before.mean())
+    logs = _log_ratios(before, after)
+    return float(np.exp(logs.mean()) * logs.std(ddof=1) / math.sqrt(len(logs)))
 
 
 def record(result: Adaptation, task: Task) -> History:

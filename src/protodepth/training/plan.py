@@ -14,7 +14,8 @@ from protodepth.training.schedule import Schedule
 
 FEWEST_STEPS, MOST_STEPS = 30, 2000
 JUDGINGS = 12  # how often the error at hidden points is measured
-CROP = (192, 256)  # rows and columns of what is learned from at once, at most
+CROP = (128, 160)  # rows and columns of what is learned from at once, at most
+BATCH = 8  # of them
 MULTIPLE = 32  # their sides are multiples of this, as far as the frame allows
 
 
@@ -87,8 +88,8 @@ def frames_aside(identity: Mapping[str, Any], frames: Mapping[str, int]) -> str:
 def choose_crop(size: tuple[int, int], most: tuple[int, int] = CROP) -> tuple[int, int] | None:
     """A window of about the area of ``most`` in the frame's own proportions; None = the whole frame.
 
-    >>> choose_crop((240, 320)), choose_crop((480, 640)), choose_crop((250, 828)), choose_crop((64, 96))
-    ((192, 256), (192, 256), (192, 256), None)
+    >>> choose_crop((240, 320)), choose_crop((480, 640)), choose_crop((100, 828)), choose_crop((64, 96))
+    ((128, 160), (128, 160), (96, 192), None)
     """
     if size[0] * size[1] <= most[0] * most[1]:
         return None

@@ -32,7 +32,7 @@ SCALES = (0.88, 0.94, 1.06, 1.12)  # where a search with small steps would not g
 WORTH = 0.02  # share of the error that a move must take away, on frames that did not search
 HINT = 0.005  # less than this nearby, and there is nothing to search for
 
-HIDDEN = HideConfig(points=(0.3, 0.3), blocky=0.0, thinned=1.0, thinned_to=(0.02, 0.02), edges=0.0, sparser=0.0)
+HIDDEN = HideConfig(points=(0.3, 0.3), blocky=0.0, thinned=1.0, thinned_to=(0.02, 0.02), ways=("even",), sparser=0.0)
 Judged = Callable[[Registration], np.ndarray]  # log of each frame's error over its error at (1, 0, 0)
 
 

@@ -24,12 +24,13 @@ from protodepth.methods.base import Method, build
 from protodepth.methods.protodepth import ProtoDepthMethod
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
+from protodepth.training.fast import KeptFrames
 from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig, build_objective
 from protodepth.training.plan import JUDGINGS
 from protodepth.training.poses import Posed, PoseReport, Unmoved, examine
 from protodepth.training.registration import Place, Registered, find_place, move_frame
 from protodepth.training.schedule import Schedule
-from protodepth.training.watch import Case, Parts, divide, first, judging, make_cases
+from protodepth.training.watch import CASES, Case, Parts, divide, first, is_dense, judging, make_cases
 from protodepth.types import Batch
 
 logger = logging.getLogger("protodepth")
@@ -56,7 +57,7 @@ class AdaptConfig:
     paper: ObjectiveConfig = field(default_factory=_paper_objective)
     poses: Literal["auto", "given", "network"] = "auto"  # auto: whichever warp best; network: for the paper's objective
     prototypes: PrototypeConfig | None = None  # None = the model's own
-    own_decoder: bool = True  # the domain learns a copy of the decoder, too, where the network says which parts it is
+    own_parts: bool = True  # the domain learns copies of parts of the network, too, where it says which ones it may
     register: bool = True  # look whether the picture lies on the depth, and move it there
     withhold: float = 0.2  # share of the sparse points of a frame that judges instead of being shown
     judgings: int = JUDGINGS  # how often the error at hidden points is measured
@@ -170,7 +171,8 @@ def prepare(
     place = find_place(model, parts.learn) if config.register and config.objective == "hidden" else None
     moved = None if place is None else partial(move_frame, place=place.place)
     choose, verdict = (
-        make_cases(d, hide, half=h, place=moved) for d, h in zip((parts.choose, parts.verdict), halves, strict=True)
+        make_cases(d, hide, count=count, half=h, place=moved)
+        for d, h, count in zip((parts.choose, parts.verdict), halves, (CASES, 2 * CASES), strict=True)
     )
     if config.objective == "paper":
         return Task(
@@ -184,11 +186,13 @@ def prepare(
         )
     if place is not None:
         parts = replace(parts, learn=Registered(parts.learn, place.place))
-    report = examine(parts.learn) if config.weights.photometric > 0 else None
+    dense = is_dense(first(parts.learn))  # then the map itself teaches every pixel, and neighbours are not looked at
+    report = examine(parts.learn) if config.weights.photometric > 0 and not dense else None
     if report is not None and config.poses == "given":
         report = replace(report, estimated=math.inf)
     method, learn = _recording_method(model, parts.learn, report, config)
-    words = "points hidden singly and in blocks" + (f"; {report}" if report else "")
+    words = "all but some points and all but holes of a dense map" if dense else "points hidden singly and in blocks"
+    words += f"; {report}" if report else ""
     return Task(method, domain, replace(parts, learn=learn), choose, verdict, words, source, place)
 
 
@@ -216,10 +220,10 @@ def _recording_method(
     """
     trust = 0.0 if report is None else report.trust
     prototypes = config.prototypes or model.config
-    if config.own_decoder and config.prototypes is None:
-        prototypes = replace(prototypes, parts=model.backbone.decoder_parts)
+    if config.own_parts and config.prototypes is None:
+        prototypes = replace(prototypes, parts=(*model.backbone.encoder_parts, *model.backbone.decoder_parts))
     method = RecordingMethod(model, HiddenObjective(config.weights, trust=trust), prototypes)
     method.seed, method.hide = config.seed, config.hide
     if report is None or trust == 0:
-        return method, Unmoved(learn)
-    return method, Posed(learn) if report.use_estimated else learn
+        return method, KeptFrames(Unmoved(learn))
+    return method, KeptFrames(Posed(learn) if report.use_estimated else learn)

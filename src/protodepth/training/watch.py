@@ -4,6 +4,7 @@ Three parts of a recording never meet: the frames that are learned from, those w
 those whose hidden points give the verdict.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from protodepth.data.batches import collate, groups
 from protodepth.data.entries import frame_seed
 from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, Frame, FrameDataset, Subset, evenly
-from protodepth.data.hidden import DENSE, HideConfig, choose_hidden, distance_weights
+from protodepth.data.hidden import DENSE, SCAN, HideConfig, choose_hidden, distance_weights
 from protodepth.data.interpolation import completions
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
@@ -26,11 +27,13 @@ from protodepth.progress import Say
 from protodepth.training.fit import StopTraining
 from protodepth.types import BASE, PredictBatch
 
-# frames, or draws of hidden points if there are fewer frames, that choose the step; as many again give the verdict
+# frames, or draws of hidden points if there are fewer frames, that choose the step; twice as many give the verdict
 CASES = 24
 TOGETHER = 4  # cases that are completed at once
-AVERAGED = 0.96  # share of the average that stays at a step: it reaches back over some 25
-THINNED = (0.007, 0.02, 0.05)  # shares of a dense map's pixels that are shown
+AVERAGED = 0.98  # share of the average that stays at a step: it reaches back over some 50
+THINNED = (0.0015, 0.007, 0.02, 0.05)  # shares of a dense map's pixels that are shown
+SPARSER = (0.01, 0.04, 0.1)  # shares of a scan's points that are shown
+SHARES = (0.75, 0.5, 0.25)  # of the way from the base to what was learned, tried at the end
 LARGEST = (288, 384)  # rows and columns of a frame that judges; of a larger one a window judges
 
 
@@ -41,9 +44,31 @@ def judging(withhold: float) -> HideConfig:
     )
 
 
-def _judging_turns(config: HideConfig) -> tuple[HideConfig, ...]:
-    """What the cases of dense maps hide in turns: blocks, then all but a few points in three densities."""
-    return (config, *(replace(config, thinned=1.0, thinned_to=(s, s), edges=0.0) for s in THINNED))
+def is_dense(frame: Frame) -> bool:
+    """Whether a frame's depth is a map, of which most can be hidden, and not points or a scan."""
+    return bool((frame.sparse_depth > 0).mean() >= DENSE)
+
+
+def _judging_turns(config: HideConfig, frame: Frame) -> tuple[HideConfig, ...]:
+    """What the cases hide in turns, so that a domain is judged by every density and pattern that it may be asked for.
+
+    Of dense maps: blocks, holes, then all but a few points, in four densities, at corners and in crowds; of scans:
+    single points and blocks, then all but a few; of sparser maps always points and blocks.
+    """
+    if is_dense(frame):
+        thinned = replace(config, thinned=1.0, ways=("even",))
+        corners = replace(config, thinned=1.0, thinned_to=(0.01, 0.01), ways=("corners",))
+        return (
+            config,
+            *(replace(thinned, thinned_to=(s, s)) for s in THINNED),
+            replace(config, blocky=0.0, holes=(12, 12)),
+            corners,
+            replace(corners, ways=("crowded",)),
+        )
+    if (frame.sparse_depth > 0).sum() >= SCAN:
+        single = replace(config, blocky=0.0, points=(0.3, 0.3))
+        return (config, single, *(replace(config, sparser=1.0, sparser_to=(s, s)) for s in SPARSER))
+    return (config,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +184,21 @@ def make_cases(
     """
     cases: list[Case] = []
     count = CASES if count is None else count
-    draws = 1 if half is not None else -(-count // max(1, min(count, len(data))))
-    turns = _judging_turns(config)
-    for number, frame in enumerate(readable(data, Faults(len(data)), evenly(len(data), count))):
-        for draw in range(draws):
-            turn = turns[(number + draw) % len(turns)] if half is None and _is_dense(frame) else config
-            seed = frame_seed(draw, f"window {frame.name}")
-            rng = np.random.default_rng(seed)
-            largest = frame.sparse_depth.shape if half is not None else LARGEST
-            case = _case(*hide(window(frame, largest, rng), turn, draw=draw), half, rng)
-            if case and place:
-                picture = window(place(frame), largest, np.random.default_rng(seed)).image
-                case = replace(case, registered=replace(case.frame, image=picture))
-            cases += [case] if case else []
+    frames = list(readable(data, Faults(len(data)), evenly(len(data), count)))
+    draws = 1 if half is not None else -(-count // max(1, len(frames)))
+    for number, (draw, frame) in enumerate(itertools.product(range(draws), frames)):
+        turns = _judging_turns(config, frame) if half is None else (config,)
+        seed = frame_seed(draw, f"window {frame.name}")
+        rng = np.random.default_rng(seed)
+        largest = frame.sparse_depth.shape if half is not None else LARGEST
+        case = _case(*hide(window(frame, largest, rng), turns[number % len(turns)], draw=draw), half, rng)
+        if case and place:
+            picture = window(place(frame), largest, np.random.default_rng(seed)).image
+            case = replace(case, registered=replace(case.frame, image=picture))
+        cases += [case] if case else []
     if not cases:
         raise DataError("too few sparse points to hold some out: the recording's frames have almost none")
     return cases[: max(count, 1)]
-
-
-def _is_dense(frame: Frame) -> bool:
-    return bool((frame.sparse_depth > 0).mean() >= DENSE)
 
 
 def _case(shown: Frame, hidden: np.ndarray, half: int | None, rng: np.random.Generator) -> Case | None:
@@ -301,6 +321,18 @@ class Watch:
         self.since += 1
         if self.done:
             raise Enough
+
+    def blend(self) -> float:
+        """Take the best share of the way from the base to what was kept: the whole, or less where it goes too far."""
+        whole, best = self.kept, 1.0
+        for share in SHARES if self.best_step else ():
+            part = {key: torch.lerp(self.plain[key], now, share) for key, now in whole.items()}
+            self._load(part)
+            error = self.judge()
+            if error < self.best:
+                self.best, self.kept, best = error, part, share
+        self.restore()
+        return best
 
     def state(self) -> dict[str, Tensor]:
         learned = self.method.model.domain(self.name).state_dict()

@@ -48,7 +48,7 @@ def test_what_happens_without_an_option_is_said_once_and_in_words(name: str) -> 
 def test_a_switch_that_says_no_says_what_is_left_out() -> None:
     """What is on by default is turned off by --no-...: the sentence beside it speaks of that."""
     texts = {o.head: o.text for name in COMMANDS for o in helptext.options(kind_of(name)) if o.switch is True}
-    assert texts.keys() == {"--no-adapt", "--no-register", "--no-own-decoder"}
+    assert texts.keys() == {"--no-adapt", "--no-register", "--no-own-parts"}
     for head, text in texts.items():
         assert text.startswith(("Leave", "Learn prototypes alone")), head
         assert "Otherwise" in text, head

@@ -12,6 +12,7 @@ from protodepth.errors import ConfigError
 from protodepth.geometry import rays
 from protodepth.types import Batch
 
+FLIPPED = AugmentConfig(flip_horizontal=True)
 COLOURS = AugmentConfig(brightness=(0.5, 1.5), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=0.1)
 
 
@@ -235,3 +236,14 @@ def test_crop_and_pad_is_a_shift_by_at_most_what_is_cut_and_undo_says_what_left(
     _, mask = view.undo(view.batch.sparse_depth)
     kept = (40 - moved[:, 0].abs().ceil()) * (20 - moved[:, 1].abs().ceil())
     assert torch.equal(mask.sum((1, 2, 3)), kept)
+
+
+def test_the_way_back_is_as_exact_in_half_precision() -> None:
+    batch = smooth_batch(4, 32, 300)
+    view = augment(batch, FLIPPED, generator(0, 3))
+    depth = torch.rand(4, 1, 32, 300)
+    expected, _ = view.undo(depth)
+    assert not torch.equal(expected, depth)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = view.undo(depth)
+    assert torch.equal(found, expected)

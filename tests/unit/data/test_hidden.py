@@ -15,6 +15,7 @@ from protodepth.data.hidden import (
     hide_in_batch,
     hide_in_batches,
 )
+from protodepth.data.sampling import parse_sampler
 from protodepth.errors import ConfigError
 from protodepth.types import Batch
 
@@ -41,7 +42,7 @@ def test_no_point_is_both_shown_and_hidden_and_none_is_lost():
 
 
 def test_the_shares_of_single_points_span_their_range():
-    points, config = scattered(share=0.5), HideConfig(points=(0.2, 0.6), blocky=0.0, thinned=0.0, sparser=0.0)
+    points, config = scattered(share=0.14), HideConfig(points=(0.2, 0.6), blocky=0.0, thinned=0.0, sparser=0.0)
     shares = [choose_hidden(points, config, np.random.default_rng(n)).sum() / points.sum() for n in range(200)]
     assert 0.19 < min(shares) < 0.25
     assert 0.55 < max(shares) < 0.61
@@ -58,7 +59,7 @@ def test_a_block_hides_every_point_in_it_and_no_other():
 
 
 def test_a_point_in_the_middle_of_a_block_is_far_from_what_is_shown():
-    points = scattered(share=0.3)
+    points = scattered(share=0.12)
     single = choose_hidden(
         points, HideConfig(points=(0.2, 0.2), blocky=0.0, thinned=0.0, sparser=0.0), np.random.default_rng(0)
     )
@@ -105,6 +106,10 @@ def test_ranges_that_cannot_be_are_refused():
         HideConfig(points=(0.5, 0.9))
     with pytest.raises(ConfigError, match="blocks"):
         HideConfig(blocks=(3, 1))
+    with pytest.raises(ConfigError, match="ways at least one"):
+        HideConfig(ways=())
+    with pytest.raises(ConfigError, match="holes one from 1 on"):
+        HideConfig(holes=(0, 3))
 
 
 def test_the_weights_are_those_of_a_loop_written_from_the_formula():
@@ -150,7 +155,7 @@ def test_what_judges_knows_the_error_of_crowded_input_better_than_points_drawn_a
 
 def test_of_a_dense_map_nearly_all_is_hidden_at_densities_that_span_their_range():
     points, rng = np.random.default_rng(0).random((60, 80)) < 0.8, np.random.default_rng(1)
-    config = HideConfig(thinned=1.0, thinned_to=(0.005, 0.1))
+    config = HideConfig(thinned=1.0, thinned_to=(0.005, 0.1), ways=("even",))
     shown = [(points & ~choose_hidden(points, config, rng)).sum() / points.sum() for _ in range(200)]
     assert 0.004 < min(shown) < 0.006
     assert 0.09 < max(shown) < 0.11
@@ -162,11 +167,46 @@ def test_of_a_dense_map_nearly_all_is_hidden_at_densities_that_span_their_range(
 def test_points_on_edges_lie_on_the_edges_of_the_image():
     image = np.zeros((60, 80, 3))
     image[:, 40:] = 1.0
-    config = HideConfig(thinned=1.0, thinned_to=(0.02, 0.02), edges=1.0)
+    config = HideConfig(thinned=1.0, thinned_to=(0.02, 0.02), ways=("edges",))
     shown = ~choose_hidden(np.ones((60, 80), bool), config, np.random.default_rng(0), image)
     assert (abs(np.nonzero(shown)[1] - 39.5) < 3).mean() > 0.9
     without = ~choose_hidden(np.ones((60, 80), bool), config, np.random.default_rng(0))
     assert (abs(np.nonzero(without)[1] - 39.5) < 3).mean() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("way", "sampler"), [("corners", "harris:96"), ("crowded", "clustered:96"), ("grid", "tof:11")]
+)
+def test_a_dense_map_is_thinned_as_sensors_and_trackers_are(way: str, sampler: str) -> None:
+    image, points = np.random.default_rng(0).random((60, 80, 3)), np.ones((60, 80), bool)
+    config = HideConfig(thinned=1.0, thinned_to=(0.02, 0.02), ways=(way,))
+    shown = ~choose_hidden(points, config, np.random.default_rng(0), image)
+    assert 80 <= shown.sum() <= 100
+    if way == "grid":
+        assert np.array_equal(shown, parse_sampler(sampler)(image, points.astype(np.float32), 0) > 0)
+    if way == "corners":  # as strong as those of the sampler: equal strengths are not there
+        assert np.array_equal(shown, parse_sampler(sampler)(image, points.astype(np.float32), 0) > 0)
+    if way == "crowded":  # a third of 4 x 3 parts has none
+        parts = shown.reshape(3, 20, 4, 20).sum((1, 3))
+        assert (parts == 0).sum() >= 4
+
+
+def test_a_wall_without_corners_is_thinned_evenly() -> None:
+    config = HideConfig(thinned=1.0, thinned_to=(0.02, 0.02), ways=("corners",))
+    shown = ~choose_hidden(np.ones((60, 80), bool), config, np.random.default_rng(0), np.zeros((60, 80, 3)))
+    assert shown.sum() == 96
+
+
+def test_a_dense_map_that_is_not_thinned_has_rectangles_or_holes_and_no_single_points() -> None:
+    points = np.ones((60, 80), bool)
+    for blocky, most in ((0.0, 3), (1.0, 1)):
+        config = HideConfig(thinned=0.0, blocky=blocky, holes=(3, 3), blocks=(1, 1))
+        hidden = choose_hidden(points, config, np.random.default_rng(0))
+        labels, count = ndimage.label(hidden)
+        assert 1 <= count <= most
+        assert np.bincount(labels.ravel())[1:].min() >= 4
+        (first, *_) = ndimage.find_objects(labels)
+        assert hidden[first].all() == bool(blocky)
 
 
 def test_a_scan_is_sometimes_thinned_to_a_few_of_its_points_and_a_handful_of_points_never_is() -> None:

@@ -12,7 +12,7 @@ from protodepth.data.frame import Domain, Subset
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
-from protodepth.training.fast import kept_features
+from protodepth.training.fast import KeptFrames, half_if_fast, kept_features
 from protodepth.training.fit import fit
 from protodepth.training.schedule import Schedule
 
@@ -90,3 +90,30 @@ def test_a_cache_that_would_never_find_anything_is_refused() -> None:
     with pytest.raises(ConfigError, match="views"):
         Schedule(views=0)
     assert not {"cache", "views"} & config.to_dict(Schedule()).keys()
+
+
+def test_frames_are_read_once_as_far_as_the_memory_goes(room: Domain) -> None:
+    reads: list[int] = []
+
+    class Reading:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int):
+            reads.append(index)
+            return room.train[index]
+
+    frame = room.train[0]
+    size = sum(a.nbytes for a in (frame.image, frame.sparse_depth, *frame.neighbours))
+    kept = KeptFrames(Reading(), most=2 * size)
+    for _ in range(2):
+        assert [kept[n].name for n in range(3)] == [room.train[n].name for n in range(3)]
+    assert reads == [0, 1, 2, 2]
+    assert len(kept) == 3
+
+
+def test_half_precision_is_for_processors_that_multiply_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for supported, expected in ((True, "bfloat16"), (False, None)):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda s=supported: s)
+        assert half_if_fast(torch.device("cpu")) == expected
+        assert half_if_fast(torch.device("meta")) is None

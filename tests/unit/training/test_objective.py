@@ -130,17 +130,49 @@ def test_a_camera_that_stands_still_teaches_nothing():
     assert float(loss.detach()) == 0.0  # warping explains no pixel better than standing still
 
 
+def in_words(depth: list[float], z: list[float]) -> float:
+    """The error at hidden points of one image, as the module's first lines have it."""
+    d, known = np.array(depth), np.array(z)
+    off, logs = (d - known) / known.mean(), np.log(d) - np.log(known)
+    sizes = abs(off).mean(), abs(logs).mean(), np.sqrt((off**2).mean())
+    return float(np.log(sizes[0] + 5e-4) + 0.5 * np.log(sizes[1] + 5e-4) + 0.15 * np.log(sizes[2]))
+
+
+def test_every_image_counts_by_the_share_of_its_error_whatever_its_size_and_one_without_points_not_at_all():
+    rng = np.random.default_rng(0)
+    z, d = rng.uniform(1, 9, (3, 1, H, W)), rng.uniform(1, 9, (3, 1, H, W))
+    z[1], d[1] = 40 * z[1], 40 * d[1]
+    mask = rng.random((3, 1, H, W)) < 0.4
+    shown = torch.from_numpy(np.where(mask, 0, z))
+    shown[2, 0, 1:] = 0
+    shown[2, 0, 0, 2:] = 0  # two points at most: a crop beside them
+    data = Batch(
+        image=torch.zeros(3, 3, H, W), sparse_depth=shown, hidden_depth=torch.from_numpy(np.where(mask, z, 0)),
+        intrinsics=K.expand(3, 3, 3),
+    )  # fmt: skip
+    depth = torch.from_numpy(d).requires_grad_()
+    loss = HiddenObjective(trust=0.0)(data, depth)["hidden"]
+    expected = np.mean([in_words(d[n][mask[n]], z[n][mask[n]]) for n in range(2)])
+    assert float(loss.detach()) == pytest.approx(expected, abs=1e-4)
+    loss.backward()
+    assert not depth.grad[2].any()
+    away = [float((depth.grad[n] * (depth.detach()[n] - torch.from_numpy(z[n]))).sum()) for n in range(2)]
+    assert away == pytest.approx([0.825] * 2, abs=0.15)  # half of 1 + 0.5 + 0.15: a share of the error, not metres
+    nobody = HiddenObjective(trust=0.0)(batch(hidden_depth=data.hidden_depth[:1]), depth.detach()[:1])
+    assert float(nobody["hidden"]) == 0.0
+
+
 def test_hidden_points_alone_move_the_depth_where_they_are():
     hidden = torch.zeros(1, 1, H, W)
     hidden[..., 2, 3] = 5.0
     shown = torch.zeros(1, 1, H, W)
-    shown[..., 5, 5] = 4.0
+    shown[..., 5, 5:8] = 4.0
     depth = torch.full((1, 1, H, W), 4.0, requires_grad=True)
     terms = HiddenObjective(trust=0.0)(batch(sparse_depth=shown, hidden_depth=hidden), depth)
     assert set(terms) == {"hidden", "sparse"}
     terms["hidden"].backward()
     assert np.argwhere(depth.grad[0, 0].numpy() != 0).tolist() == [[2, 3]]
-    assert float(terms["hidden"].detach()) == pytest.approx(0.2)
+    assert float(terms["hidden"].detach()) == pytest.approx(in_words([4.0], [5.0]), abs=1e-4)
     assert float(terms["sparse"].detach()) == 0.0
 
 
@@ -148,8 +180,11 @@ def test_points_outside_the_valid_part_of_a_view_do_not_count():
     hidden, mask = torch.zeros(1, 1, H, W), torch.ones(1, 1, H, W)
     hidden[..., 2, 3], hidden[..., 4, 4] = 5.0, 2.0
     mask[..., 4, 4] = 0
-    terms = HiddenObjective(trust=0.0)(batch(hidden_depth=hidden), torch.full((1, 1, H, W), 4.0), mask=mask)
-    assert float(terms["hidden"]) == pytest.approx(0.2)
+    shown = torch.zeros(1, 1, H, W)
+    shown[..., 0, :4] = 4.0
+    data = batch(sparse_depth=shown, hidden_depth=hidden)
+    terms = HiddenObjective(trust=0.0)(data, torch.full((1, 1, H, W), 4.0), mask=mask)
+    assert float(terms["hidden"]) == pytest.approx(in_words([4.0], [5.0]), abs=1e-4)
 
 
 def test_the_weight_of_the_photometric_term_follows_the_trust_in_the_poses():

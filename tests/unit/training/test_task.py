@@ -39,14 +39,14 @@ def test_good_poses_teach_as_they_are(recording: Path):
 def test_missing_poses_are_estimated_unless_what_is_given_shall_be_used(tmp_path: Path):
     folder = write_recording(tmp_path, SHOTS, poses=False, toml=TOML)
     task = ready(folder)
-    assert isinstance(task.parts.learn, Posed)
+    assert isinstance(task.parts.learn.data, Posed)
     assert len(task.parts.learn[0].poses) == 2
-    assert isinstance(ready(folder, AdaptConfig(poses="given")).parts.learn, Unmoved)
+    assert isinstance(ready(folder, AdaptConfig(poses="given")).parts.learn.data, Unmoved)
 
 
 def test_without_a_photometric_term_neighbours_are_not_even_looked_at(recording: Path):
     task = ready(recording, AdaptConfig(weights=HiddenObjectiveConfig(photometric=0.0)))
-    assert isinstance(task.parts.learn, Unmoved)
+    assert isinstance(task.parts.learn.data, Unmoved)
     assert task.objective == "points hidden singly and in blocks"
 
 
@@ -66,8 +66,8 @@ def test_the_seed_and_what_is_hidden_reach_the_method(recording: Path):
 def test_cases_judge_frames_that_are_not_learned_from(recording: Path):
     task = ready(recording)
     learned = {task.parts.learn[n].name for n in range(len(task.parts.learn))}
-    for cases in (task.choose, task.verdict):
-        assert len(cases) == 24
+    for cases, count in ((task.choose, 24), (task.verdict, 48)):
+        assert len(cases) == count
         assert not learned & {case.frame.name for case in cases}
         assert all(np.isclose(case.weight.sum(), 1) for case in cases)
 

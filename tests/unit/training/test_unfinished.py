@@ -38,7 +38,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protodepth.training.watch.CASES", 4)
+    monkeypatch.setattr("protodepth.training.task.CASES", 4)
 
 
 def learn(

@@ -190,6 +190,30 @@ def test_what_is_judged_is_the_average_and_learning_goes_on_from_the_last_step(m
     assert all(torch.equal(t, other.tensors()[key]) for key, t in made.tensors().items())
 
 
+def test_at_the_end_the_best_share_of_the_way_from_the_base_is_kept(model: ProtoDepth):
+    judge = watch(model, (5.0, 3.0, 2.0, 2.5, 1.0))
+    _one_step(model, judge)
+    whole = {key: value.clone() for key, value in judge.kept.items()}
+    assert judge.blend() == 0.25
+    assert judge.best == 1.0
+    name = next(key for key in whole if key.endswith(".A"))
+    torch.testing.assert_close(model.domain("night").state_dict()[name], 1 + 0.25 * (whole[name] - 1))
+    worse = watch(model, (5.0, 3.0, 3.5, 4.0, 4.5))
+    _one_step(model, worse)
+    assert worse.blend() == 1.0
+    assert worse.best == 3.0
+    none = watch(model, (5.0, 6.0))
+    _one_step(model, none)
+    assert none.blend() == 1.0  # nothing was kept: nothing is tried
+
+
+def _one_step(model: ProtoDepth, judge: Watch) -> None:
+    with torch.no_grad():
+        for parameter in model.domain("night").parameters():
+            parameter.fill_(2.0)
+    judge(1)
+
+
 def test_a_better_look_gives_new_patience(model: ProtoDepth):
     judge = watch(model, (5.0, 6.0, 6.0, 4.0, 6.0, 6.0, 6.0, 1.0))
     assert walk_through(model, judge) == 6
@@ -223,14 +247,31 @@ def test_the_curve_is_said(model: ProtoDepth):
     assert said == ["step 5: 150.0 mm at hidden points (-25.0 %)"]
 
 
-def test_dense_maps_judge_holes_and_three_densities_in_turns():
+def dense_frames(count: int) -> list[Frame]:
     rng = np.random.default_rng(0)
-    frames = [
+    return [
         Frame(image=rng.random((48, 64, 3)), sparse_depth=1 + rng.random((48, 64)), intrinsics=np.eye(3), name=str(n))
-        for n in range(8)
+        for n in range(count)
     ]
-    shares = [(c.frame.sparse_depth > 0).mean() for c in make_cases(frames, HIDE, count=8)]
-    assert shares[1::4] == pytest.approx([0.007] * 2, rel=0.05)
-    assert shares[2::4] == pytest.approx([0.02] * 2, rel=0.05)
-    assert shares[3::4] == pytest.approx([0.05] * 2, rel=0.05)
-    assert min(shares[0::4]) > 0.3
+
+
+def test_dense_maps_judge_blocks_four_densities_holes_corners_and_crowds_in_turns():
+    shares = [(c.frame.sparse_depth > 0).mean() for c in make_cases(dense_frames(8), HIDE, count=16)]
+    for n, share in enumerate((0.0015, 0.007, 0.02, 0.05), 1):
+        assert shares[n::8] == pytest.approx([share] * 2, rel=0.1)
+    assert min(shares[0::8] + shares[5::8]) > 0.3
+    assert max(shares[6::8] + shares[7::8]) < 0.011
+
+
+def test_scans_judge_single_points_blocks_and_three_densities_in_turns():
+    frames = [replace(f, sparse_depth=np.where(np.arange(48)[:, None] % 8, 0, f.sparse_depth)) for f in dense_frames(5)]
+    wide = [replace(f, sparse_depth=np.tile(f.sparse_depth, (2, 2)), image=np.tile(f.image, (2, 2, 1))) for f in frames]
+    shown = [(c.frame.sparse_depth > 0).sum() / 1536 for c in make_cases(wide, HIDE, count=5)]
+    assert shown[1] == pytest.approx(0.7, abs=0.01)
+    assert shown[2:] == pytest.approx([0.01, 0.04, 0.1], rel=0.05)
+    assert 0.3 <= shown[0] < 0.95
+
+
+def test_every_frame_judges_before_one_does_so_twice():
+    cases = make_cases(dense_frames(5), HIDE, count=8)
+    assert [c.frame.name for c in cases] == ["0", "1", "2", "3", "4", "0", "1", "2"]

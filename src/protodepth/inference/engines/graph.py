@@ -46,6 +46,10 @@ class Graph(nn.Module):
         places = [None if d is None else d.registration for d in used]
         moved = [torch.tensor(Registration()) if place is None else place.cpu() for place in places]
         self.register_buffer("places", None if all(p is None for p in places) else torch.stack(moved))
+        gates = [None if d is None else d.gate for d in used]
+        bounds = [torch.tensor([0.0, 2.0]) if gate is None else gate.cpu() for gate in gates]
+        self.gates: Tensor | None
+        self.register_buffer("gates", None if all(g is None for g in gates) else torch.stack(bounds))
         self.layers = tuple(values)
         for layer, parts in values.items():
             for part, tensor in parts._asdict().items():
@@ -90,6 +94,15 @@ class Graph(nn.Module):
         depths = torch.stack([with_parts(self.backbone, parts).decode(latents) for parts in self.own])
         return depths[index, torch.arange(index.shape[0])]
 
+    def _gated(self, depth: Depth, batch: Batch, scaffold: Tensor | None, index: Int[Tensor, "b"] | None) -> Depth:
+        """The domain's depth or, beyond the densities of points that it is for, the base's."""
+        if self.gates is None:
+            return depth
+        least, most = (self.gates[:1] if index is None else self.gates[index]).unbind(-1)
+        share = (batch.sparse_depth > 0).to(depth.dtype).mean((1, 2, 3))
+        plain = self.backbone.decode(self.encode(batch, scaffold))
+        return torch.where(((share >= least) & (share < most)).view(-1, 1, 1, 1), depth, plain)
+
     def forward(
         self, image: Tensor, sparse_depth: Tensor, intrinsics: Tensor, scaffold: Tensor | None = None
     ) -> Depth | tuple[Depth, Int[Tensor, "b"], Float[Tensor, "b k"]]:
@@ -100,7 +113,8 @@ class Graph(nn.Module):
             placed = replace(batch, image=register(image, self.places.expand(len(image), 3)))
         if self.domain is not None:
             latents = self.encode(placed, scaffold, self.own[0])
-            return self.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)), None)
+            depth = self.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)), None)
+            return self._gated(depth, batch, scaffold, None)
         latents = self.encode(placed, scaffold)
         s = sample_descriptor(latents.layers[net.bottleneck.name], net.bottleneck.layout)
         cosines = similarity(s, self.descriptors)
@@ -109,7 +123,8 @@ class Graph(nn.Module):
             placed = replace(batch, image=register(image, self.places[index]))
             latents = self.encode(placed, scaffold)
         latents = self._own_latents(placed, scaffold, latents, index)
-        return self.decode(latents.with_layers(apply(latents.layers, self.values(index), specs)), index), index, cosines
+        depth = self.decode(latents.with_layers(apply(latents.layers, self.values(index), specs)), index)
+        return self._gated(depth, batch, scaffold, index), index, cosines
 
 
 def random_batch(
