@@ -35,7 +35,7 @@ BENCH = [
 METHOD = ["train", "--recipe", "sequence.toml", "--method", "protodepth"]
 CLOCKS = {"seconds", "wall_seconds", "training_seconds", "when", "about", "resumed", "command", "files", "costs"}
 DATED = {"README.md", "sealed"}  # checksums of what holds clocks
-STRAY = re.compile(r"\..+\.[0-9a-f]{8}\.(tmp|old|stale)|.*\.lock|.*\.adapting")
+STRAY = re.compile(r".+\.[0-9a-f]{8}\.(tmp|old|stale)|.*\.lock|.*\.adapting")
 
 
 def timeless(value: Any) -> Any:

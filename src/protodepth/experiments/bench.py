@@ -33,7 +33,7 @@ from protodepth.report import bench_page as page
 from protodepth.report import overview as overview_page
 from protodepth.report.results import about_run, plain
 from protodepth.storage import claims, files
-from protodepth.storage.locks import holding, sweep_folder
+from protodepth.storage.locks import holding, sweep_folder, sweep_lock
 from protodepth.training.sequence import check_names
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
@@ -170,6 +170,7 @@ def attempt(cell: Cell, store: Store, reporter: Reporter, count: str, workers: W
         if lock is None or store.done(cell):
             return False
         sweep_folder(store.place(cell))
+        sweep_lock(store.lock_path(cell))
         reporter.line(f"{count} {cell.kind} {cell.title}")
         started = time.monotonic()
         result = workers[cell.kind](Job(cell, store, lock, reporter))

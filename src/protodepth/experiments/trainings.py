@@ -1,6 +1,5 @@
 """Cells that train, a base or a method on a sequence, and how other cells load what they left in their folders."""
 
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from protodepth.methods.base import Method
 from protodepth.model import ProtoDepth
 from protodepth.report.results import about_run, plain, results_document
 from protodepth.storage import files
+from protodepth.storage.replace import discard
 from protodepth.training.bases import train_base, train_scaffnet
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe
 from protodepth.training.schedule import Schedule
@@ -55,7 +55,7 @@ def run_base(job: Job) -> dict[str, Any]:
                 recipe, folder=job.place / "state", log=job.log(advance), prepare=prepare, device=job.store.device
             )
         model.save_pretrained(folder, notes=inputs)
-        shutil.rmtree(job.place / "state", ignore_errors=True)
+    discard(job.place / "state")  # also what is left where it was killed after the model was written
     model = ProtoDepth.from_pretrained(folder)
     about = {"parameters": count_parameters(model.backbone), "domains": list(model.domains)}
     return {**about, "seconds": time.monotonic() - started}
@@ -124,7 +124,7 @@ def run_training(job: Job) -> dict[str, Any]:
         "parameters": count_parameters(method.backbone),
         "overhead": method.model.overhead().percent if method.chooses else {},
     }
-    shutil.rmtree(job.place / "state", ignore_errors=True)
+    discard(job.place / "state")
     return document
 
 

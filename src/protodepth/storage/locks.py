@@ -240,7 +240,7 @@ def _held(target: Path, path: Path) -> Iterator[Lock]:
             )
         _mine[path] = threading.get_ident()
         try:
-            _sweep(path)
+            sweep_lock(path, "tmp|stale")
             sweep_folder(target)
             yield lock
         finally:
@@ -254,9 +254,11 @@ def sweep_folder(folder: Path) -> None:
             stray.unlink(missing_ok=True)
 
 
-def _sweep(path: Path) -> None:
-    """Remove what killed processes left of their locks."""
-    name = re.compile(rf"\.?{re.escape(path.name.lstrip('.'))}\.[0-9a-f]{{8}}\.(tmp|stale)")
+def sweep_lock(path: Path, kinds: str = "stale") -> None:
+    """Remove what killed processes left of a lock; only for its present holder.  ``kinds``: "tmp|stale" also takes what
+    another process that asks for the lock may be writing just now.
+    """
+    name = re.compile(rf"\.?{re.escape(path.name.lstrip('.'))}\.[0-9a-f]{{8}}\.({kinds})")
     for stray in path.parent.iterdir():
         if name.fullmatch(stray.name):
             stray.unlink(missing_ok=True)

@@ -180,3 +180,13 @@ def _replacing(target: Path, kind: str) -> Iterator[Path]:
             old.rename(target)
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder that is no longer needed, if it is there: it goes as a whole, so that a kill leaves no half of it
+    under its name; what such a kill leaves is removed by the next call.
+    """
+    if folder.is_dir():
+        folder.rename(folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp"))
+    for path in _leftovers(folder):
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Replacing a folder: what is ours goes, what is not stays."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,19 @@ def test_a_folder_that_was_moved_aside_comes_back_and_half_written_ones_do_not(
 def test_a_folder_in_place_of_a_card_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "README.md").mkdir()
     assert not replace._is_our_card(tmp_path / "README.md", None)
+
+
+def test_a_folder_goes_as_a_whole_and_the_rest_of_a_kill_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    replace.discard(state)  # nothing there, nothing to do
+    state.mkdir()
+    (state / "state.json").write_text("{}")
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+        replace.discard(state)
+    assert not state.exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    replace.discard(state)
+    assert list(tmp_path.iterdir()) == []
