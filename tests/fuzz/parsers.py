@@ -14,7 +14,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 with atheris.instrument_imports(include=["protodepth.data", "rosbags"]):
-    from protodepth.data.datasets import rosbag, scannet
+    from protodepth.data.datasets import ros_messages, scannet
     from protodepth.data.files import images, matlab
 
 from helpers.data_scene import walk
@@ -33,10 +33,10 @@ def read_sens(path: Path) -> object:
 
 
 def read_bag(path: Path) -> object:
-    rosbag._open_bag.cache_clear()
-    rosbag._times.cache_clear()
+    ros_messages.open_bag.cache_clear()
+    ros_messages.times.cache_clear()
     with foreign(path):  # as the reader of entries does
-        return [rosbag._times(path, topic).size for topic in rosbag._topics(path)]
+        return [len(ros_messages.times(path, topic)) for topic in ros_messages.topics(path)]
 
 
 def array() -> bytes:
