@@ -24,7 +24,7 @@ from protodepth.inference.engines import graph as graphs
 from protodepth.inference.engines.cache import engine_for
 from protodepth.inference.engines.export import ExportError, export
 from protodepth.inference.engines.graph import random_batch
-from protodepth.inference.engines.runtimes import Engine, GraphInfo, feed
+from protodepth.inference.engines.runtimes import Engine, GraphError, GraphInfo, feed
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.types import Batch
@@ -387,8 +387,15 @@ def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
     with pytest.raises(ConfigError, match="ONNX Runtime has no bfloat16"):
         Engine.open(tmp_path / "graph.onnx", precision="bfloat16")
     if domain == "base":
-        half = Engine.open(drafts[-1], threads=1, precision="bfloat16").predict_batch(frames[:1])
-        assert float((half.depth / theirs.depth[:1]).log().abs().mean()) < 0.1
+        said = ""
+        try:
+            half = Engine.open(drafts[-1], threads=1, precision="bfloat16").predict_batch(frames[:1])
+        except (ConfigError, GraphError) as error:  # a processor without it, or one whose kernels are held back
+            half, said = None, str(error)
+        if half is None:
+            assert "with precision float32" in said
+        else:
+            assert float((half.depth / theirs.depth[:1]).log().abs().mean()) < 0.1
 
 
 def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(scale_free: ProtoDepth):
