@@ -219,8 +219,8 @@ def _weights_of(recipe: DrawnRecipe) -> dict[str, Tensor]:
     expected = backbones.get(recipe.backbone).from_preset(recipe.preset)
     if type(given) is not type(expected) or given.config() != expected.config():
         raise ConfigError(
-            f"start {recipe.start} holds a {given.name} network of other widths than {recipe.backbone}, preset "
-            f"{recipe.preset}: give a model of the same network and preset"
+            f"start {recipe.start} holds another network ({given.name}, {given.config()}) than {recipe.backbone}, "
+            f"preset {recipe.preset}: give a model of the same network and preset"
         )
     return given.state_dict()
 
