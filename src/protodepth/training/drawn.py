@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.scalefree import ScaleFree
+from protodepth.backbones.scalefree_wider import widened
 from protodepth.data.worlds import anywhere
 from protodepth.errors import CheckpointError, ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import part
@@ -53,7 +55,7 @@ class DrawnRecipe:
     name: str = "any-sensor"
     backbone: str = "scalefree"
     preset: str = "small"
-    start: str | None = None  # a model whose weights a new run begins with; None: the plain scaffold
+    start: str | None = None  # a model of this network, as wide or narrower, to begin with; None: the plain scaffold
     steps: int = 40_000
     warm: int = 400
     fall: float = 0.25  # share of the steps in which the rate falls to zero
@@ -214,15 +216,17 @@ def _held_out(recipe: DrawnRecipe, folder: Path) -> list[tuple[Batch, Tensor]]:
 
 
 def _weights_of(recipe: DrawnRecipe) -> dict[str, Tensor]:
-    """The weights that a run begins with, of a model with the same network."""
+    """The weights that a run begins with, of a model with the same network or a narrower one."""
     given = ProtoDepth.from_pretrained(str(recipe.start)).backbone
     expected = backbones.get(recipe.backbone).from_preset(recipe.preset)
-    if type(given) is not type(expected) or given.config() != expected.config():
-        raise ConfigError(
-            f"start {recipe.start} holds another network ({given.name}, {given.config()}) than {recipe.backbone}, "
-            f"preset {recipe.preset}: give a model of the same network and preset"
-        )
-    return given.state_dict()
+    if type(given) is type(expected) and given.config() == expected.config():
+        return given.state_dict()
+    if isinstance(given, ScaleFree) and isinstance(expected, ScaleFree):
+        return widened(given, expected).state_dict()
+    raise ConfigError(
+        f"start {recipe.start} holds another network ({given.name}, {given.config()}) than {recipe.backbone}, "
+        f"preset {recipe.preset}: give a model of the same network"
+    )
 
 
 class DrawnLearner:
