@@ -64,7 +64,8 @@ def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
 def _write_domain(model: "ProtoDepth", name: str, folder: Path, backbone_sha256: str) -> None:
     """The files of a domain in a new folder.  ``backbone_sha256``: the model's fingerprint."""
     domain = model.domain(name)
-    files = {"weights.safetensors": stored_files.write_tensors(folder / "weights.safetensors", domain.state_dict())}
+    weights = stored_files.compact(domain.state_dict())
+    files = {"weights.safetensors": stored_files.write_tensors(folder / "weights.safetensors", weights)}
     if name in model.statistics:  # apart from the weights: a folder without them is complete
         tensors = model.statistics[name].tensors()
         files["statistics.safetensors"] = stored_files.write_tensors(folder / "statistics.safetensors", tensors)
@@ -130,7 +131,7 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
         sha256 = {}
         for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
             if part is not None:
-                sha256[file] = stored_files.write_tensors(fresh / file, part.state_dict())
+                sha256[file] = stored_files.write_tensors(fresh / file, stored_files.compact(part.state_dict()))
         whole = fingerprint(model) if model.domains else ""  # once, not for every domain
         for name in model.domains:
             _write_domain(model, name, fresh / "domains" / name, whole)
