@@ -1,4 +1,4 @@
-"""The commands of docs/own_data.md run as written (with a tiny model and few steps, to be quick)."""
+"""The commands of docs/own_data.md run as written (with a tiny model, few small frames and few steps, to be quick)."""
 
 import json
 import re
@@ -11,6 +11,7 @@ from conftest import tiny_model
 from protodepth.cli.main import run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+FEW = ["--frames", "16", "--size", "48x72"]
 
 
 def commands() -> list[list[str]]:
@@ -28,7 +29,7 @@ def test_the_five_commands_take_a_recording_to_a_point_cloud(
     model.save_pretrained(tmp_path / "tiny")
     example = re.search(r"protodepth (data example .+)", (DOCS / "own_data.md").read_text())
     assert example is not None
-    assert run(shlex.split(example.group(1))) == 0
+    assert run([*shlex.split(example.group(1)), *FEW]) == 0
     assert len(commands()) == 5
     for words in commands():
         extra = ["--model", "tiny", "--steps", "3", "--force"] if words[0] == "adapt" else []
@@ -52,7 +53,7 @@ def test_the_options_that_the_docs_name_exist(name: str) -> None:
 
 def test_a_faulty_recording_ends_with_code_2_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "r"
-    assert run(["data", "example", str(folder), "--world", "room", "--frames", "12"]) == 0
+    assert run(["data", "example", str(folder), "--world", "room", *FEW]) == 0
     (folder / "sparse" / "000003.png").write_bytes(b"")
     assert run(["data", "check", str(folder)]) == 2
     shown = capsys.readouterr()
@@ -71,7 +72,7 @@ def test_adapt_takes_units_samplers_held_out_points_and_settings_after_the_path(
     model = tiny_model()
     model.add_domain("room", base=True)
     model.save_pretrained(tmp_path / "tiny")
-    assert run(["data", "example", "walk", "--world", "room", "--frames", "16"]) == 0
+    assert run(["data", "example", "walk", "--world", "room", *FEW]) == 0
     (tmp_path / "walk" / "sparse").rename(tmp_path / "walk" / "depth")
     words = ["adapt", "--model", "tiny", "--data", "walk?stride=2&withhold=0.1", "--name", "x", "--out", "m"]
     words += ["--depth-unit", "1000", "--sample", "uniform:60", "--withhold", "0.4", "--steps", "2", "--force"]

@@ -3,6 +3,7 @@ what a person with a robot types, and what happens when it is wrong.
 """
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,14 @@ import pytest
 import torch
 from PIL import Image
 
+import protodepth
 from conftest import SMALL, tiny_model
+from protodepth import adapt
 from protodepth.backbones.lite import Lite
 from protodepth.cli.main import run
 from protodepth.data.example import write_example
+from protodepth.data.worlds import worlds
+from protodepth.data.worlds.worlds import world
 from protodepth.model import ProtoDepth
 
 REAL = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "real"
@@ -253,9 +258,10 @@ def test_the_bundled_models_are_not_changed_in_place(here: Path, capsys, monkeyp
 
 @pytest.mark.parametrize("script", ["live_stream.py", "share_a_domain.py"])
 def test_the_examples_run(script: str, tmp_path: Path, monkeypatch, capsys):
-    import runpy
-
+    """With less learning on smaller frames: the test is about whether they run."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(protodepth, "adapt", lambda *given, **named: adapt(*given, **{**named, "steps": 2}))
+    monkeypatch.setattr(worlds, "world", lambda *given, **named: world(*given, **named, size=(32, 48)))
     path = Path(__file__).resolve().parents[2] / "examples" / script
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out

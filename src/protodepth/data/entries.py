@@ -111,6 +111,18 @@ class Container(Protocol):
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]: ...
 
 
+class DepthContainer:
+    """A container that holds depth alone: the pictures of its frames are files of their own."""
+
+    __slots__ = ()
+
+    def image(self, path: Path, inside: str) -> np.ndarray:
+        raise DataError(f"{path}#{inside} is not a picture")
+
+    def image_bytes(self, path: Path, inside: str) -> bytes:
+        raise DataError(f"{path}#{inside} is not a picture")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameReader:
     """Turns an entry into a Frame.  Everything here is part of the dataset's identity (``describe``)."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from protodepth.data import projection
-from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
-from protodepth.data.files import images as image_files
 from protodepth.data.files.text import reading
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, held_out, register_scan
@@ -106,14 +105,8 @@ class DriveLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweeps:
+class Sweeps(DepthContainer):
     """``log#camera,picture,sweep``: a sweep in a picture."""
-
-    def image_bytes(self, path: Path, inside: str) -> bytes:
-        return path.read_bytes()
-
-    def image(self, path: Path, inside: str) -> np.ndarray:
-        return image_files.read_image(path)
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         camera, picture, sweep = inside.split(",")

@@ -16,7 +16,7 @@ import numpy as np
 
 from protodepth.data import projection
 from protodepth.data.datasets.video import video_scan
-from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
 from protodepth.data.files.text import read_text, reading
@@ -183,14 +183,8 @@ def sparse_depth(folder: Path, number: int, scale: float, max_error: float) -> F
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPoints:
+class SeenPoints(DepthContainer):
     """``model#number,scale,largest error``: the sparse depth of a picture."""
-
-    def image_bytes(self, path: Path, inside: str) -> bytes:
-        return path.read_bytes()
-
-    def image(self, path: Path, inside: str) -> np.ndarray:
-        return image_files.read_image(path)
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         number, scale, error = inside.split(",")

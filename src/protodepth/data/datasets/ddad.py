@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data import projection
-from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
 from protodepth.data.files.text import parse_json, reading
@@ -85,14 +85,8 @@ def _calibration(path: Path, camera: str) -> Float[np.ndarray, "3 3"]:
 
 
 @dataclass(frozen=True, slots=True)
-class DgpSweeps:
+class DgpSweeps(DepthContainer):
     """``sweep.npz#T;K;height,width``: a sweep in a picture."""
-
-    def image_bytes(self, path: Path, inside: str) -> bytes:
-        return path.read_bytes()
-
-    def image(self, path: Path, inside: str) -> np.ndarray:
-        return image_files.read_image(path)
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         pose, K, size = (np.array(part.split(","), np.float64) for part in inside.split(";"))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protodepth.data import projection
-from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files.text import parse_json, read_text
 from protodepth.data.frame import EvalRules
@@ -173,16 +173,10 @@ def accumulated(root: Path, tables: Tables, camera: Record, K: np.ndarray) -> Fl
 
 
 @dataclass(frozen=True, slots=True)
-class LidarSweeps:
+class LidarSweeps(DepthContainer):
     """``sweep.pcd.bin#T;K;height,width[;last]`` (16 and 9 numbers)
     and ``v1.0-mini#camera token`` for accumulated ground truth.
     """
-
-    def image_bytes(self, path: Path, inside: str) -> bytes:
-        raise DataError(f"{path}#{inside} is not a picture")
-
-    def image(self, path: Path, inside: str) -> np.ndarray:
-        raise DataError(f"{path}#{inside} is not a picture")
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         if path.is_dir():

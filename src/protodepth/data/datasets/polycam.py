@@ -13,7 +13,7 @@ import numpy as np
 
 from protodepth.data import projection
 from protodepth.data.datasets.video import video_scan
-from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
 from protodepth.data.files.text import parse_json
@@ -26,14 +26,8 @@ LEVELS = (0, 127, 255)  # stored confidence: low, medium, high
 
 
 @dataclass(frozen=True, slots=True)
-class Keyframes:
+class Keyframes(DepthContainer):
     """``depth/<time>.png#confidence,height,width``: a small map whose values are put into the larger picture."""
-
-    def image_bytes(self, path: Path, inside: str) -> bytes:
-        return path.read_bytes()
-
-    def image(self, path: Path, inside: str) -> np.ndarray:
-        return image_files.read_image(path)
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         confidence, height, width = (int(part) for part in inside.split(","))

@@ -15,7 +15,7 @@ import numpy as np
 
 from protodepth.data import projection
 from protodepth.data.datasets.video import video_scan
-from protodepth.data.entries import Entry, FrameReader
+from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
 from protodepth.data.files.text import parse_json
@@ -29,14 +29,8 @@ LENS = ("k1", "k2", "k3", "k4", "p1", "p2")
 
 
 @dataclass(frozen=True, slots=True)
-class SmallDepth:
+class SmallDepth(DepthContainer):
     """``depth.png#height,width,unit``: a map whose values are put where they belong in a larger picture."""
-
-    def image_bytes(self, path: Path, inside: str) -> bytes:
-        return path.read_bytes()
-
-    def image(self, path: Path, inside: str) -> np.ndarray:
-        return image_files.read_image(path)
 
     def depth(self, path: Path, inside: str) -> Float[np.ndarray, "h w"]:
         height, width, unit = inside.split(",")
