@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from protodepth.backbones.scalefree import ScaleFree
-from protodepth.backbones.scalefree_wider import widened
 from protodepth.errors import ConfigError
+from protodepth.training.wider import widened
 from protodepth.types import Batch
 
 NARROW = {"image_widths": (4, 6, 8, 8, 8), "depth_widths": (4, 6, 8, 8, 10), "decoder_widths": (6, 8, 8, 8)}
