@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.data.files.text import load_array, number, parse_json, read_text
+from protodepth.data.files.text import load_array, number, numbers, parse_json, read_text
 from protodepth.errors import DataError, MissingFileError
 from protodepth.types import Float
 
@@ -236,12 +236,17 @@ def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4
     return inverse(to_tau) @ from_t
 
 
+def poses_are_valid(poses: Float[np.ndarray, "n 4 4"]) -> np.ndarray:
+    """Which poses are such: finite, with a rotation (trackers write zeros or -inf when lost)."""
+    finite = np.isfinite(poses).all((1, 2))
+    R = np.where(finite[:, None, None], poses[:, :3, :3], 0.0)
+    straight = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max((1, 2)) < 1e-2
+    return finite & straight & (np.linalg.det(R) > 0)
+
+
 def pose_is_valid(pose: Float[np.ndarray, "4 4"]) -> bool:
-    """Whether a pose is one: finite, with a rotation (trackers write zeros or -inf when lost)."""
-    if not np.isfinite(pose).all():
-        return False
-    R = pose[:3, :3]
-    return bool(np.abs(R @ R.T - np.eye(3)).max() < 1e-2 and np.linalg.det(R) > 0)
+    """Whether a pose is one; see ``poses_are_valid``."""
+    return bool(poses_are_valid(pose[None])[0])
 
 
 def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
@@ -263,7 +268,9 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
             f"{path} has {len(lines)} poses for {len(ids)} images: expected one line of 16 numbers for each image "
             "in order, or the image's name and 16 numbers"
         )
-    table = {words[0] if named else ids[i]: _pose_line(words[named:], path, n) for i, (n, words) in enumerate(lines)}
+    rows = np.reshape([_pose_line(words[named:], path, n) for n, words in lines], (-1, 4, 4))
+    rows[~poses_are_valid(rows)] = np.nan
+    table = dict(zip([words[0] for _, words in lines] if named else ids, rows, strict=True))
     lost = np.full((4, 4), np.nan)
     return np.stack([table.get(i, lost) for i in ids]) if ids else np.empty((0, 4, 4))
 
@@ -318,13 +325,12 @@ def _moved(seven: np.ndarray) -> Float[np.ndarray, "4 4"]:
     return rigid(quaternion_matrix(seven[3:]), seven[:3])
 
 
-def _pose_line(words: Sequence[str], path: Path, row: int) -> Float[np.ndarray, "4 4"]:
+def _pose_line(words: Sequence[str], path: Path, row: int) -> list[float]:
+    """16 numbers."""
     try:
-        values = [number(w) for w in words]
+        values = numbers(words)
     except ValueError:
         raise DataError(f"{path}, line {row}: not all words are numbers") from None
     if len(values) not in (12, 16):
         raise DataError(f"{path}, line {row} has {len(values)} numbers, expected 16 (4x4, row by row) or 12 (3x4)")
-    pose = np.eye(4)
-    pose[: len(values) // 4] = np.reshape(values, (-1, 4))
-    return pose if pose_is_valid(pose) else np.full((4, 4), np.nan)
+    return values if len(values) == 16 else [*values, 0.0, 0.0, 0.0, 1.0]

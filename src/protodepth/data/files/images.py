@@ -8,6 +8,7 @@ import io
 import logging
 import math
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +97,14 @@ def image_size(path: Path) -> tuple[int, int]:
     return _header(path)[0]
 
 
-def header_fault(path: Path, *, depth: bool) -> str | None:
-    """Why a picture file cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
-    mode = _header(path)[1]
+def look_at_header(path: Path, *, depth: bool) -> tuple[tuple[int, int], str | None]:
+    """(height, width) of a picture file, and why it cannot be depth (8 bits) or colour (16 bits), from its header
+    alone.
+    """
+    size, mode = _header(path)
     if depth and mode not in _DEEP_MODES:
-        return _SHALLOW.format(path=path, mode=mode)
-    return _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
+        return size, _SHALLOW.format(path=path, mode=mode)
+    return size, _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
 
 
 def _header(path: Path) -> tuple[tuple[int, int], str]:
@@ -331,12 +334,21 @@ def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     for path in folder.iterdir():
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
-        if path.is_fifo() or path.is_socket() or path.is_char_device():  # reading it would wait for ever
+        if _waits(path):
             raise DataError(f"{path} is no file but a pipe or device: remove it")
         if path.stem in paths:
             raise DataError(f"{folder} holds both {paths[path.stem].name} and {path.name}: one frame, one file")
         paths[path.stem] = path
     return dict(sorted(paths.items(), key=lambda item: natural_key(item[0])))
+
+
+def _waits(path: Path) -> bool:
+    """Whether reading it would wait for ever: a pipe, a socket, a device."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
 
 
 def broken_tail(path: Path) -> str | None:

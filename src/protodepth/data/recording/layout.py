@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from protodepth.errors import DataError
 from protodepth.types import Float
 
 logger = logging.getLogger("protodepth")
+TOGETHER = 32  # frames that a thread looks at before it asks for others
 GUESSED = ("kitti", "mm", "tum")  # units that are tried where none is declared
 
 
@@ -125,17 +127,17 @@ def _frame_fault(layout: Layout, frame: str) -> tuple[str | None, Size | None]:
             return f"{path} {problem}", None
     pictures = [path for path in maps if path.suffix.lower() not in image_files.ARRAY_SUFFIXES]
     try:
-        size = image_files.image_size(image)
-        wrong = [
-            image_files.header_fault(image, depth=False),
-            *(image_files.header_fault(path, depth=True) for path in pictures),
-        ]
-        sizes = {path: image_files.image_size(path) for path in pictures}
+        size, fault = image_files.look_at_header(image, depth=False)
+        headers = {path: image_files.look_at_header(path, depth=True) for path in pictures}
     except DataError as error:
         return str(error), None
-    odd = next((p for p in pictures if sizes[p] != size), None)
-    wrong.append(f"{odd} is {_text(sizes[odd])}, its image {_text(size)}" if odd else None)
-    return next((why for why in wrong if why), None), size
+    odd = next((p for p in pictures if headers[p][0] != size), None)
+    other = f"{odd} is {_text(headers[odd][0])}, its image {_text(size)}" if odd else None
+    return next((why for why in (fault, *(why for _, why in headers.values()), other) if why), None), size
+
+
+def _faults_of(layout: Layout, frames: Sequence[str]) -> list[tuple[str | None, Size | None]]:
+    return [_frame_fault(layout, frame) for frame in frames]
 
 
 def _text(size: Size) -> str:
@@ -153,8 +155,10 @@ def odd_sizes(sizes: dict[str, Size]) -> dict[str, str]:
 def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
     """The layout with every unusable frame named; more than 5 % of them, besides those excluded, stops."""
     wanted = [i for i in layout.ids if i not in exclude]
+    some = [wanted[n : n + TOGETHER] for n in range(0, len(wanted), TOGETHER)]
     with ThreadPoolExecutor(8) as pool:
-        checked = dict(zip(wanted, pool.map(partial(_frame_fault, layout), wanted), strict=True))
+        faults_and_sizes = chain.from_iterable(pool.map(partial(_faults_of, layout), some))
+        checked = dict(zip(wanted, faults_and_sizes, strict=True))
     faults = {frame: why for frame, (why, _) in checked.items() if why}
     faults |= odd_sizes({frame: size for frame, (why, size) in checked.items() if size and not why})
     check_share(str(layout.root), faults, len(layout.ids), f"protodepth data check {layout.root} lists them all")

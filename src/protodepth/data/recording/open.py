@@ -224,8 +224,10 @@ def decide_motion(layout: Layout, settings: Settings, depth: float) -> tuple[int
     focal = layout.calibration(first)[0, 0] / width
     poses = layout.poses
     if poses is not None:
-        stride = settings.stride or motion.choose_stride(poses, focal, depth, height / width)
-        shares = motion.overlap(poses, stride, focal, height / width, depth)
+        if settings.stride:
+            stride, shares = settings.stride, motion.overlap(poses, settings.stride, focal, height / width, depth)
+        else:
+            stride, shares = motion.choose_stride(poses, focal, depth, height / width)
         known = [share for share in shares if np.isfinite(share)]
         how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"
         shared = f"; neighbours share {np.median(known):.0%} of their view" if known else ""
