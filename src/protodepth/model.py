@@ -53,7 +53,7 @@ class ProtoDepth(Notebook, nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         """The prototype sets and the descriptor of a domain."""
         if f"d_{name}" not in self._domains:
-            others = self.domains or ("base, the un-adapted network: there are no others",)
+            others = self.domains or ("base, the un-adapted network: no domain was learned yet, adapt does that",)
             raise UnknownNameError("domain", name, others)
         return cast(DomainPrototypes, self._domains[f"d_{name}"])
 

@@ -84,8 +84,9 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
         return _from_json(text, path)
     if suffix in (".yaml", ".yml"):
         return _from_yaml(text, path)
-    colmap = _from_colmap(text, path)
-    return intrinsics_matrix(numbers_in(text, str(path)), str(path)) if colmap is None else colmap
+    other = _from_colmap(text, path)
+    other = _from_four(text, path) if other is None else other
+    return intrinsics_matrix(numbers_in(text, str(path)), str(path)) if other is None else other
 
 
 def numbers_in(text: str, where: str) -> list[float]:
@@ -126,7 +127,15 @@ MATRICES = ("K", "k", "intrinsics", "intrinsic_matrix", "camera_matrix")
 
 
 def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
-    value: Any = parse_json(text, path)
+    return named_intrinsics(parse_json(text, path), str(path))
+
+
+def named_intrinsics(value: Any, where: str) -> Float[np.ndarray, "3 3"]:
+    """K from numbers, or from a dictionary in one of the notations of JSON files.
+
+    >>> named_intrinsics({"fx": 500, "fy": 500, "ppx": 320, "ppy": 240}, "intrinsics")[0].tolist()
+    [500.0, 0.0, 320.0]
+    """
     columns = isinstance(value, dict) and "intrinsic_matrix" in value  # Open3D writes column by column
     if isinstance(value, dict):
         names = next((four for four in FOUR if all(k in value for k in four)), None)
@@ -138,16 +147,16 @@ def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
             value = value.get("data", value) if isinstance(value, dict) else value
         else:
             known = "fx, fy, cx, cy (or fl_x, fl_y; ppx, ppy) or K (nine numbers)"
-            raise DataError(f"{path} has the keys {sorted(value)}, expected {known}")
+            raise DataError(f"{where} has the keys {sorted(map(str, value))}, expected {known}")
     try:
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "iuf":
             raise ValueError(numbers.dtype)
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{path}: the intrinsics are not numbers") from None
+        raise DataError(f"{where}: the intrinsics are not numbers") from None
     if columns and numbers.shape == (9,) and not numbers[2] and not numbers[5]:
         numbers = numbers.reshape(3, 3).T
-    return intrinsics_matrix(numbers, str(path))
+    return intrinsics_matrix(numbers, where)
 
 
 def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
@@ -159,14 +168,22 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
         if place:
             numbers = [m.group() for _, m in zip(range(count), _NUMBER.finditer(place.group(1)), strict=False)]
             return intrinsics_matrix(numbers_in(" ".join(numbers), str(path)), str(path))
-    for head in ("", "Camera\\.", "Camera1\\."):
-        four = [re.search(rf"^\s*{head}{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in FOUR[0]]
-        if all(four):
-            return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
+    four = _from_four(text, path)
+    if four is not None:
+        return four
     raise DataError(
         f"{path} has neither K (camera_info), camera_matrix (OpenCV), intrinsics (Kalibr), Camera.fx (ORB-SLAM) "
         "nor fx, fy, cx, cy"
     )
+
+
+def _from_four(text: str, path: Path) -> Float[np.ndarray, "3 3"] | None:
+    """K from lines ``fx: 500`` or ``fx = 500``, as people write them and ORB-SLAM does; None for any other text."""
+    for head in ("", "Camera\\.", "Camera1\\."):
+        four = [re.search(rf"^\s*{head}{key}\s*[:=]\s*([-+.\deE]+)", text, re.MULTILINE) for key in FOUR[0]]
+        if all(four):
+            return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
+    return None
 
 
 # places of fx, fy, cx, cy among the numbers of COLMAP's models whose pictures are near to a pinhole's

@@ -71,7 +71,8 @@ class Recording:
             raise DataError(f"{layout.root}: every frame is excluded: look at exclude in recording.toml")
         _check_calibration(layout, usable[0])
         summary = image_files.summarise([layout.depths[usable[i]] for i in evenly(len(usable), 8)])
-        layout, notes = _sparse_or_dense(layout, settings, summary.density)
+        layout, density_notes = _sparse_or_dense(layout, settings, summary.density)
+        notes = [*layout.notes, *density_notes]
         settings, more = _settle(layout, settings, summary, depth_range)
         unit = "metres" if summary.floating else settings.depth_unit or "metres"
         stride, still, how = decide_motion(layout, settings, summary.middle / image_files.unit_scale(unit))
