@@ -3,11 +3,12 @@
     python benchmarks/real_sequence.py FOLDER --out runs/real [--split test] [--methods finetune protodepth]
 
 FOLDER holds ``sevenscenes`` (Kinect), ``hololens`` and ``kitti_raw`` (Velodyne), each with image/, depth/,
-intrinsics.txt and poses.  Each recording is split into blocks of time with gaps; indoors the input is sampled at
-corners and the rest of the depth map is ground truth, of KITTI's sweep a fifth of the points is held out.  All methods
-learn alike: a random part of the sparse points is hidden from the network, and the error at all of them is the loss
-(``--objective paper``: Eq. 1, every point shown).  The table has forgetting and the error on each recording at the end,
-interpolation of the same points beside it.  Methods that are finished are not repeated; an interrupted one goes on.
+intrinsics.txt and poses.  Each recording is split into blocks of time with gaps.  Frames that judge show corners of
+their depth map (of KITTI's sweep four fifths of the points), and the rest of the map is ground truth.  All methods
+learn alike, from what the sensor says in the training block: most of it is hidden from the network, and the error at
+all of it is the loss (``--objective paper``: Eq. 1 with the points of frames that judge, every one shown).  The table
+has forgetting and the error on each recording at the end, interpolation of the same points beside it.  Methods that are
+finished are not repeated; an interrupted one goes on.
 
 ``--split val`` (the default) is for choosing anything, ``--split test`` for the table alone.
 """
@@ -39,7 +40,7 @@ from protodepth.storage import files
 from protodepth.storage.folders import bundled, resolve
 from protodepth.training import recipes
 from protodepth.training.evaluate import evaluate, interpolated
-from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.recipes import SequenceRecipe, StageRecipe
 from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import learn_sequence
 
@@ -56,6 +57,7 @@ RECORDINGS: dict[str, dict[str, Any]] = {
         "max_depth": 80.0,
     },
 }
+HIDDEN = {"sevenscenes": (0.93, 0.998), "hololens": (0.93, 0.998), "kitti_raw": (0.2, 0.9)}  # share of the depths
 METHODS = ("pretrained", "finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
 
 
@@ -77,6 +79,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--steps", type=int, default=300, help="training steps on each recording")
+    parser.add_argument("--batch", type=int, default=2, help="crops in a step")
     parser.add_argument("--crop", type=int, nargs=2, default=(128, 192), help="rows and columns of a training crop")
     parser.add_argument("--test-frames", type=int, default=16, help="test frames of each recording, evenly spaced")
     parser.add_argument("--seed", type=int, default=0)
@@ -92,21 +95,36 @@ def few(domain: Domain, most: int) -> Domain:
     return dataclasses.replace(domain, val=thinned(domain.val), test=thinned(domain.test))
 
 
-def open_all(folder: Path, world: str, most: int) -> list[Domain]:
+def open_real(folder: Path, settings: dict[str, Any], whole: bool) -> Domain:
+    """A recording whose frames judge as the settings say; ``whole``: it is learned from as the sensor gave it."""
+    domain = Recording.open(folder, name=folder.name, **settings).domain()
+    if not whole or "sample" not in settings:
+        return domain
+    as_it_is = {key: value for key, value in settings.items() if key != "sample"}
+    return dataclasses.replace(domain, train=Recording.open(folder, name=folder.name, **as_it_is).domain().train)
+
+
+def open_all(options: argparse.Namespace) -> list[Domain]:
+    folder, whole = options.folder, options.objective == "hidden"
     missing = [name for name in RECORDINGS if not (folder / name).is_dir()]
     if missing:
         raise ConfigError(f"{folder} has no folder {missing[0]}: expected {', '.join(RECORDINGS)}")
-    real = [Recording.open(folder / name, name=name, **settings).domain() for name, settings in RECORDINGS.items()]
-    return [few(domain, most) for domain in (open_domain(world), *real)]
+    real = [open_real(folder / name, settings, whole) for name, settings in RECORDINGS.items()]
+    return [few(domain, options.test_frames) for domain in (open_domain(options.world), *real)]
 
 
 def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> SequenceRecipe:
     """One budget and one objective for all methods."""
     base, hidden = recipes.mixed(), options.objective == "hidden"
     rows, columns = options.crop
-    augment = AugmentConfig(
-        flip_horizontal=True, crop=(rows, columns), remove_points=(0.3, 0.7) if hidden else (0.0, 0.0)
-    )
+    augment = AugmentConfig(flip_horizontal=True, crop=(rows, columns))
+    schedule = Schedule(steps=options.steps, batch_size=options.batch, rate=options.rate, augment=augment)
+    stages = {
+        name: StageRecipe(
+            schedule=dataclasses.replace(schedule, augment=dataclasses.replace(augment, remove_points=share))
+        )
+        for name, share in HIDDEN.items()
+    }
     objective = base.objective
     if hidden:  # the network returns the points it is shown, so the error at all points is that of the hidden ones
         objective = dataclasses.replace(objective, color=0.0, structure=0.0, smooth=0.0, sparse=1.0)
@@ -117,7 +135,8 @@ def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> Sequ
         domains=(options.world, *RECORDINGS),
         objective=objective,
         prototypes=prototypes,
-        schedule=Schedule(steps=options.steps, batch_size=2, rate=options.rate, augment=augment),
+        schedule=schedule,
+        stages=stages if hidden else None,
         rates={"protodepth": options.prototype_rate},
         settings={**base.settings, "ewc": {"samples": 64}},
         seed=options.seed,
@@ -169,7 +188,7 @@ def main() -> None:
     if not Path(options.model).is_dir() and options.model not in bundled():
         raise ConfigError(f"no model {options.model!r}: give a bundled name ({', '.join(bundled())}) or a model folder")
     reporter = Reporter()
-    domains = open_all(options.folder, options.world, options.test_frames)
+    domains = open_all(options)
     for domain in domains:
         reporter.line(
             f"{domain.name}: {len(domain.train)} train, {len(domain.val)} val, {len(domain.test)} test frames"

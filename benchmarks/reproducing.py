@@ -151,9 +151,26 @@ def section(name: str, found: dict[str, Any], note: str = "") -> str:
         texts = [number(row[k], 2) + printed(row[k]) for k in ("Forgetting", "Average performance", "SPTO")]
         lines.append(f"| {row['Method']} | {' | '.join(texts)} |")
     lines.append("")
+    lines += paired(found["tables"].get("paired", ())) if "cells" in found else []
     lines += said(found)
     lines.append(f"\nTime of all cells together: {found['seconds'] / 60:.0f} minutes of one core.\n")
     return "\n".join(lines)
+
+
+PAIRED = {
+    "Average performance MAE": "performance (mm)",
+    "SPTO MAE": "SPTO (mm)",
+    "Error at the end MAE": "at the end (mm)",
+    "seeds": "seeds",
+}
+
+
+def paired(rows: list[dict[str, Any]]) -> list[str]:
+    """Differences to ours with their intervals, of runs whose seeds drew their own scenes."""
+    lines = ["Paired differences in MAE with 95 % intervals (above zero: what is subtracted has the lower error):\n"]
+    lines += [f"| network | difference | {' | '.join(PAIRED.values())} |", "|---|---|" + "---:|" * len(PAIRED)]
+    lines += [f"| {r['Network']} | {r['Difference']} | {' | '.join(r[k] for k in PAIRED)} |" for r in rows]
+    return [*lines, ""] if rows else []
 
 
 def other_section(name: str, found: dict[str, Any]) -> str:

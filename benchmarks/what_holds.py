@@ -6,11 +6,15 @@ A sentence on one sample of scenes says so.  A claim about methods is made where
 and the 95 % interval of the difference excludes zero; everything else is undecided.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from protodepth.experiments.scenes import BASES, base_number
 
 Rows = list[dict[str, Any]]
 SCORES = {"Average performance MAE": "Average Performance", "SPTO MAE": "SPTO", "end": "the error at the end"}
+SCORE_TITLES = ("Average performance", "SPTO", "Error at the end")  # as the findings of a bench name them
 SEQUENCES = ("indoor", "outdoor", "mixed")
 NOT_LEARNING = ("Pretrained", "Joint")
 OURS = ("ProtoDepth", "ProtoDepth-A")
@@ -20,7 +24,7 @@ def holds(kept: dict[str, Any], trials: dict[str, Any], fresh: dict[str, Any]) -
     """The whole section."""
     known = kept["experiments"]
     lines = ["**Scenes drawn anew by every seed** (what may be claimed):", ""]
-    lines += [f"- {line}" for line in (*fresh_lines(fresh), to_run(known, fresh))]
+    lines += [*fresh_lines(fresh), f"- {bar(fresh)}", f"- {to_run(known, fresh)}"]
     lines += [
         "",
         "**One sample of scenes and one base** (the tables above: what these runs gave, no claim about others):",
@@ -34,22 +38,82 @@ def holds(kept: dict[str, Any], trials: dict[str, Any], fresh: dict[str, Any]) -
 def fresh_lines(fresh: dict[str, Any]) -> list[str]:
     """The findings of the run with fresh scenes, word for word; they carry their intervals and verdicts."""
     if not fresh["experiments"]:
-        return ["No training is finished yet: every claim about the order of methods is **undecided**."]
+        return ["- No training is finished yet: every claim about the order of methods is **undecided**."]
     lines = []
     for name, experiment in fresh["experiments"].items():
-        seeds = sorted({cell["label"]["seed"] for cell in experiment.get("cells", ())})
-        lines.append(f"`{name}`, seeds {', '.join(str(s) for s in seeds)}:")
-        lines += [f"  {line}" for line in experiment["findings"] if "difference" in line or "learned (MAE)" in line]
+        labels = [cell["label"] for cell in experiment.get("cells", ())]
+        seeds = sorted({label["seed"] for label in labels})
+        bases = sorted({base_number(seed) for seed in seeds})
+        lines.append(
+            f"- `{name}`, seeds {joined(seeds)} (bases {joined(bases)} of 0, 1 and 2), among the methods that were run "
+            f"({', '.join(learning_methods(experiment))}):"
+        )
+        told = ("difference", "learned (MAE)", " above ")
+        lines += [f"  - {line}" for line in experiment["findings"] if any(words in line for words in told)]
     return lines
+
+
+def joined(values: Iterable[object]) -> str:
+    return ", ".join(str(value) for value in values)
+
+
+def learning_methods(experiment: dict[str, Any]) -> list[str]:
+    """The names of the methods of an experiment that learn one domain after the other."""
+    names = [row["Method"] for row in experiment["tables"]["scores"]]
+    return [name for name in dict.fromkeys(names) if name not in NOT_LEARNING]
 
 
 WANTED = [(s, n) for s in ("indoor", "outdoor") for n in ("lite", "KBNet")]
 SEEDS = (11, 12, 13, 14, 15)
+PLACE = re.compile(r"^(\S+), (.+) \(MAE\): (ProtoDepth\S*) .*: (first|not first|undecided)\.$")
+
+
+def verdicts(fresh: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, str]]:
+    """(sequence, network, score) -> method of ours -> first, not first or undecided."""
+    known: dict[tuple[str, str, str], dict[str, str]] = {}
+    for sequence, experiment in fresh["experiments"].items():
+        for sentence in filter(None, map(PLACE.match, experiment["findings"])):
+            network, score, method, verdict = sentence.groups()
+            known.setdefault((sequence, network, score), {})[method] = verdict
+    return known
+
+
+def bar(fresh: dict[str, Any]) -> str:
+    """In how many of the twelve cells of network, sequence and score each of ours is first."""
+    known = verdicts(fresh)
+    rows = [known[s, n, score] for s, n in WANTED for score in SCORE_TITLES if (s, n, score) in known]
+    texts = []
+    for method in ("ProtoDepth", "ProtoDepth-A", "ProtoDepth-own", "ProtoDepth-own-A"):
+        own = [row[method] for row in rows if method in row]
+        if own:
+            counts = ", ".join(f"{verdict} in {own.count(verdict)}" for verdict in ("first", "not first", "undecided"))
+            texts.append(f"{method} {counts}")
+    every = len(WANTED) * len(SCORE_TITLES)
+    return (
+        f"Of {every} cells (lite and KBNet, indoors and outdoors, Average Performance, SPTO and the error at the end) "
+        f"{len(rows)} are measured{': ' if texts else ''}{'; '.join(texts)}."
+    )
+
+
+def headline(fresh: dict[str, Any]) -> str:
+    """What README says of fresh scenes, in one clause; nothing decided: just that."""
+    known = verdicts(fresh)
+    decided = {key: row for key, row in known.items() if set(row.values()) != {"undecided"}}
+    if not decided:
+        return "which method leads on fresh drawn scenes is undecided so far"
+    texts = []
+    for sequence, network in dict.fromkeys(key[:2] for key in known):
+        for method in ("ProtoDepth", "ProtoDepth-own"):
+            rows = {score: known[sequence, network, score].get(method) for score in SCORE_TITLES}
+            by_verdict = {v: [t for t in SCORE_TITLES if rows[t] == v] for v in ("first", "not first", "undecided")}
+            told = [f"{verdict} in {' and '.join(titles)}" for verdict, titles in by_verdict.items() if titles]
+            texts += [f"{network} {sequence}: {method} {', '.join(told)}"] if told else []
+    return f"fresh drawn scenes, {'; '.join(texts)}"
 
 
 def to_run(known: dict[str, Any], fresh: dict[str, Any]) -> str:
     """Which trainings of the five seeds are missing, and how long they take by the costs of fixed scenes."""
-    missing, count, seconds = 0, 0, 0.0
+    missing, count, seconds, bases = 0, 0, 0.0, 0
     for sequence, network in WANTED:
         cells = fresh["experiments"].get(sequence, {}).get("cells", ())
         done = [c["label"] for c in cells if c["label"]["backbone"] == network.lower()]
@@ -58,9 +122,11 @@ def to_run(known: dict[str, Any], fresh: dict[str, Any]) -> str:
         mean = sum(costs) / len(costs)
         left = len(costs) * len(SEEDS) - len(done)
         missing, count, seconds = missing + left, count + len(costs) * len(SEEDS), seconds + left * mean
+        there = {0} if network == "lite" else set()  # its first base is bundled
+        bases += BASES - len(there | {base_number(label["seed"]) for label in done})
     return (
         f"Not run yet: {missing} of the {count} trainings of five seeds with lite and KBNet, indoors and outdoors, "
-        f"about {seconds / 3600:.1f} hours of one core, and the two bases of each that are not there."
+        f"about {seconds / 3600:.1f} hours of one core, and {bases} bases to train before."
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from protodepth.selection import Rule as Rule
     from protodepth.storage.official.convert import convert as convert
     from protodepth.training.adapt import adapt as adapt
-    from protodepth.training.evaluate import evaluate as evaluate
+    from protodepth.training.judging import evaluate as evaluate
     from protodepth.training.sequence import run_sequence as run_sequence
     from protodepth.types import (
         Batch as Batch,
@@ -56,7 +56,7 @@ _HOME = {
     "Stream": "protodepth.inference.stream",
     "adapt": "protodepth.training.adapt",
     "convert": "protodepth.storage.official.convert",
-    "evaluate": "protodepth.training.sequence",
+    "evaluate": "protodepth.training.judging",
     "open_domain": "protodepth.data.arguments",
     "run_sequence": "protodepth.training.sequence",
     "wrap": "protodepth.backbones.hooked",

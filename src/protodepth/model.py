@@ -53,7 +53,7 @@ class ProtoDepth(Notebook, nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         """The prototype sets and the descriptor of a domain."""
         if f"d_{name}" not in self._domains:
-            others = self.domains or ("base, the un-adapted network: there are no others",)
+            others = self.domains or ("base, the un-adapted network: no domain was learned yet, adapt does that",)
             raise UnknownNameError("domain", name, others)
         return cast(DomainPrototypes, self._domains[f"d_{name}"])
 
@@ -66,10 +66,12 @@ class ProtoDepth(Notebook, nn.Module):
     def insert_domain(self, name: str, domain: DomainPrototypes) -> None:
         """A domain that was made elsewhere: in a file, or by ``new_domain``."""
         check_name(name)
-        if name in self.domains:
+        if f"d_{name}" in self._domains:
             raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
-        self._domains = nn.ModuleDict({**self._domains, f"d_{name}": domain.to(self._device())})
-        self._freeze_inactive()
+        others = nn.ModuleDict()
+        others._modules = {**self._domains._modules}  # not one by one: a thousand are read one after the other
+        others[f"d_{name}"] = domain.to(self._device()).requires_grad_(name == self._active)
+        self._domains = others
 
     def new_domain(self, config: PrototypeConfig, *, base: bool, seed: int = 0) -> DomainPrototypes:
         """Prototypes that fit this backbone, not yet part of the model."""

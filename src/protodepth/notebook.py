@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from protodepth.data import given
 from protodepth.data.doubt import check_points
-from protodepth.errors import UnknownNameError
+from protodepth.data.files.cameras import intrinsics_fault
+from protodepth.errors import DataError, UnknownNameError
 from protodepth.selection import Rule
 from protodepth.storage.history import History
+from protodepth.types import Batch
 
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
@@ -34,12 +36,13 @@ class Notebook:
         cy) in pixels.  Each may be an array, a tensor, a PIL image or a path; ``image`` alone may be a ``Frame`` or a
         ``Batch``; lists and arrays with one more axis are several frames of one size.
         ``domain`` a name, "base" = the un-adapted network, None = chosen by descriptor.
-        Sparse depth of which less than half lies in the network's range is refused, with the unit that would fit;
-        ``force`` goes on.
+        Sparse depth of which less than half lies in the network's range is refused, with the unit that would fit, and
+        so are intrinsics of another resolution; ``force`` goes on.
         """
         if unknown:
             raise UnknownNameError("option of predict", next(iter(unknown)), ("domain", "rule", "unit", "force"))
         batch, several = given.read(image, sparse_depth, intrinsics, unit)
+        _check_cameras(batch, force)
         model = cast("ProtoDepth", self)
         network = model.backbone
         points = batch.sparse_depth.cpu().numpy()
@@ -63,6 +66,14 @@ class Notebook:
                 f"rule: {model.active or 'chosen for each frame by ' + by}, unknown frames: {rule.unknown}",
             ]
         )
+
+
+def _check_cameras(batch: Batch, force: bool) -> None:
+    """Intrinsics of another resolution would give a cloud that only looks like one."""
+    for K in [] if force else batch.intrinsics.double().cpu().numpy():
+        fault = intrinsics_fault(K, batch.size)
+        if fault:
+            raise DataError(f"intrinsics: {fault}  (force=True goes on)")
 
 
 def _domain_words(model: "ProtoDepth", name: str, count: int) -> str:

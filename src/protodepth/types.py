@@ -247,6 +247,10 @@ class Prediction(Shown):
         words += [f"similarity {alike}"] * bool(alike) + ["unknown"] * self.unknown
         return f"Prediction({', '.join(words)})"
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The depth, for whatever takes arrays: ``plt.imshow(p)``."""
+        return np.array(self.depth, dtype=dtype, copy=True if copy is None else copy)
+
     def cloud(self, path: str | Path | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Points (n, 3) in metres, x right, y down, z forward, and their colours (n, 3); also as a file NAME.ply."""
         points, colours = import_module("protodepth.report.show").cloud(self, path)

@@ -231,10 +231,35 @@ def test_the_first_screen_has_examples_and_drop_zones_and_nothing_sticks_out(bro
         assert box["y"] + box["height"] <= height, f"{part} is below the first screen"
     dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).every(v => v < 60)")
     assert dark == (scheme == "dark")
-    visit.page.locator("iframe.pd-cloud").scroll_into_view_if_needed()
-    assert visit.pixels()[1] > 200
+    visit.page.wait_for_selector("iframe.pd-cloud", state="attached")
+    assert visit.pixels()[1] > 200, "the cloud is empty before one has scrolled to it"
+    assert visit.cloud().first.evaluate("c => getComputedStyle(c).touchAction") == "pan-y", (
+        "a finger cannot scroll past"
+    )
     assert visit.complaints == []
     visit.page.close()
+
+
+def test_two_fingers_zoom_and_one_turns(visit: Visit):
+    visit.pick("warehouse")
+    canvas = visit.cloud().first
+    canvas.scroll_into_view_if_needed()
+    before = visit.pixels()
+    box, screen = canvas.bounding_box(), visit.page.context.new_cdp_session(visit.page)
+
+    def touch(kind: str, *places: int) -> None:
+        points = [{"x": box["x"] + x, "y": box["y"] + 100, "id": number} for number, x in enumerate(places)]
+        screen.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+
+    for kind, places in (("Start", (80,)), ("Start", (80, 140)), ("Move", (80, 200)), ("Move", (80, 240)), ("End", ())):
+        touch(kind, *places)
+    wider = visit.pixels()
+    assert wider != before
+    for kind, places in (("Start", (80,)), ("Move", (140,)), ("Move", (180,)), ("End", ())):
+        touch(kind, *places)
+    assert visit.pixels() != wider
+    canvas.press("0")
+    assert visit.pixels() == before
 
 
 def status(request: urllib.request.Request) -> int:

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from conftest import random_batch, tiny_lite, tiny_model
+from helpers.descriptions import edit
 from protodepth import config
 from protodepth.cli.main import run
 from protodepth.losses import ObjectiveConfig
@@ -401,8 +402,7 @@ def test_a_domain_of_another_network_in_a_model_folder_is_refused(
     folder = tmp_path / "other"
     (folder / "domains").mkdir(exist_ok=True)
     model.save_domain("warehouse", folder / "domains" / "warehouse")
-    meta = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**meta, "domains": ["warehouse"]}))
+    edit(folder / "config.json", domains=["warehouse"])
     assert predict(files, model=str(folder)) == 2
     err = capsys.readouterr().err
     assert "was learned on another network" in err
@@ -414,9 +414,8 @@ def test_weights_of_another_preset_are_refused(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_model().save_pretrained(tmp_path / "m")
-    meta = json.loads((tmp_path / "m" / "config.json").read_text())
-    meta["backbone_config"]["image_widths"] = [8, 8, 8, 8, 8]
-    (tmp_path / "m" / "config.json").write_text(json.dumps(meta))
+    network = json.loads((tmp_path / "m" / "config.json").read_text())["backbone_config"]
+    edit(tmp_path / "m" / "config.json", backbone_config={**network, "image_widths": [8, 8, 8, 8, 8]})
     assert predict(files, model=str(tmp_path / "m")) == 2
     assert "another network or preset" in capsys.readouterr().err
 

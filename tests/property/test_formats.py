@@ -1,6 +1,7 @@
 """Files of every format version, as the program of that time wrote them, are read by the program of today.
 
-``tests/formats/1``: before JSON carried checksums; ``tests/formats/2``: sealed.  Never written again, only added to.
+``tests/formats/1``: before JSON carried checksums; ``2``: states, results and cells are sealed; ``3``: descriptions of
+models and domains too (the others are as in 2).  Never written again, only added to.
 """
 
 import shutil
@@ -17,7 +18,7 @@ from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.report import run
-from protodepth.storage import files
+from protodepth.storage import files, folders
 from protodepth.training.fit import build_optimiser
 from protodepth.training.schedule import Schedule
 from protodepth.training.state import TrainingState
@@ -39,6 +40,17 @@ def test_a_model_and_its_domain_load(version: str, tmp_path: Path) -> None:
     assert model.fingerprint() == tiny_model().fingerprint()
     again = tiny_model()
     assert again.load_domain(tmp_path / "model" / "domains" / "room") == "room"
+
+
+@pytest.mark.parametrize("name", folders.bundled())
+def test_the_bundled_models_are_of_the_version_of_today(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is told at every command that the settings of the default model have no checksum."""
+    places = [folders.BUNDLED / name / "config.json", *(folders.BUNDLED / name).glob("domains/*/meta.json")]
+    for path in places:
+        kind = "model" if path.name == "config.json" else "domain"
+        assert files.read_description(path, kind)["format_version"] == files.FORMAT_VERSION
+    ProtoDepth.from_pretrained(name)
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -51,11 +51,19 @@ def test_the_table_has_forgetting_and_interpolation_beside_every_method(
 
 
 def test_points_are_hidden_from_all_methods_alike_unless_the_paper_s_objective_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, recordings: Path
 ) -> None:
     script = load_benchmark("real_sequence")
     for kind, hidden in (("hidden", True), ("paper", False)):
-        monkeypatch.setattr(sys, "argv", ["real_sequence.py", "folder", "--objective", kind])
-        recipe = script.recipe_for(script.arguments(), script.PrototypeConfig())
-        assert (recipe.schedule.augment.remove_points[0] > 0) == hidden
+        words = ["real_sequence.py", str(recordings), "--objective", kind, "--test-frames", "1"]
+        monkeypatch.setattr(sys, "argv", [*words, "--world", "worlds:street?size=48x64&train=1&val=1&test=1"])
+        options = script.arguments()
+        recipe = script.recipe_for(options, script.PrototypeConfig())
+        for method in ("finetune", "protodepth"):
+            schedules = [recipe.schedule_for(name, method) for name in script.RECORDINGS]
+            assert all((s.augment.remove_points[0] > 0) == hidden for s in schedules)
         assert (recipe.objective.color == 0) == hidden
+        room = script.open_all(options)[1]  # learned from as the sensor gave it; frames that judge show corners
+        shares = [float((frames[0].sparse_depth > 0).mean()) for frames in (room.train, room.test)]
+        assert (shares[0] > 0.8) == hidden
+        assert shares[1] < 0.5

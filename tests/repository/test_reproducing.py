@@ -58,6 +58,57 @@ def numbers(lines: list[str]) -> list[float]:
     return [float(n) for line in lines for n in re.findall(r"[-+]?[0-9]+\.[0-9]+", line)]
 
 
+@pytest.fixture(scope="module")
+def holds() -> ModuleType:
+    return load_benchmark("what_holds")
+
+
+def fresh_run(*endings: str, network: str = "lite", method: str = "ProtoDepth") -> dict:
+    """A kept run whose findings end with these verdicts, one for each score."""
+    titles = ("Average performance", "SPTO", "Error at the end")
+    findings = [
+        f"{network}, {title} (MAE): {method} 250.0 mm, EWC 260.0 mm, difference +9.0 (+5.0 to +15.0), 3 seed(s): {end}."
+        for title, end in zip(titles, endings, strict=False)
+    ]
+    scores = [{"Method": name} for name in ("Pretrained", "EWC", method)]
+    cells = [{"label": {"backbone": network, "method": "ewc", "seed": seed}} for seed in (11, 12, 15)]
+    return {"experiments": {"indoor": {"findings": findings, "tables": {"scores": scores}, "cells": cells}}}
+
+
+def test_verdicts_are_counted_as_the_findings_end(holds: ModuleType) -> None:
+    fresh = fresh_run("first", "not first", "undecided")
+    assert "3 are measured: ProtoDepth first in 1, not first in 1, undecided in 1." in holds.bar(fresh)
+    assert holds.bar({"experiments": {}}).endswith("0 are measured.")
+    lines = holds.fresh_lines(fresh)
+    assert lines[0].startswith("- `indoor`, seeds 11, 12, 15 (bases 0, 2 of 0, 1 and 2), among")
+    assert "(EWC, ProtoDepth)" in lines[0]  # pretrained learns nothing
+    assert len(lines) == 1 + 3
+
+
+def test_the_headline_says_no_more_than_the_verdicts(holds: ModuleType) -> None:
+    undecided = "which method leads on fresh drawn scenes is undecided so far"
+    assert holds.headline({"experiments": {}}) == undecided
+    assert holds.headline(fresh_run("undecided", "undecided", "undecided")) == undecided
+    assert holds.headline(fresh_run("first", "not first", "first", method="ProtoDepth-own")) == (
+        "fresh drawn scenes, lite indoor: ProtoDepth-own first in Average performance and Error at the end, "
+        "not first in SPTO"
+    )
+
+
+def test_trainings_and_bases_that_are_done_are_no_longer_to_run(holds: ModuleType) -> None:
+    known = json.loads(KEPT.read_text())["experiments"]
+    nothing, some = (holds.to_run(known, fresh) for fresh in ({"experiments": {}}, fresh_run("first")))
+    assert "160 of the 160" in nothing
+    assert "10 bases" in nothing  # three of each network and sequence, of which the first of lite is bundled
+    assert "157 of the 160" in some
+    assert "9 bases" in some  # seed 11 has base 2
+
+
+def test_readme_says_of_fresh_scenes_what_the_kept_results_say(holds: ModuleType) -> None:
+    text = holds.headline(json.loads(KEPT_FRESH.read_text()))
+    assert f"({text})" in " ".join((ROOT / "README.md").read_text().split())
+
+
 def test_l2ps_forgetting_from_before_its_prompts_were_learned_earns_no_bold(script: ModuleType) -> None:
     value = {"mean": -1.4, "spread": None}
     rows = [

@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy.spatial.distance import mahalanobis
 
+from helpers.descriptions import edit
 from protodepth import selection
 from protodepth.data.frame import Domain
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
@@ -352,7 +353,7 @@ def test_statistics_travel_with_a_domain_and_folders_without_them_still_load(kno
     meta = files.read_json(tmp_path / "night" / "meta.json")
     del meta["sha256"]["statistics.safetensors"]  # as older versions wrote it
     (tmp_path / "night" / "statistics.safetensors").unlink()
-    files.write_json(tmp_path / "night" / "meta.json", meta)
+    edit(tmp_path / "night" / "meta.json", **meta)
     other.load_domain(tmp_path / "night", name="old")
     assert "old" in other.domains
     assert "old" not in other.statistics

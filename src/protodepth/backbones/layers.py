@@ -9,7 +9,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
+from torch.nn.grad import conv2d_input
 
 from protodepth.geometry import window_max
 from protodepth.types import Depth, LatentSpec, Modality
@@ -26,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def plain_conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
     """A convolution with bias for our own networks: the size stays (or is divided by the stride), He's start."""
-    layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2)
+    layer = LeanConv2d(inputs, outputs, size, stride=stride, padding=size // 2)
     nn.init.kaiming_normal_(layer.weight, a=0.2)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer
@@ -46,6 +48,43 @@ class BatchNorm(nn.BatchNorm2d):
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
 
 
+class _FrozenConvolution(torch.autograd.Function):
+    """A convolution of which only the input learns.  PyTorch's own keeps that input, too, for the gradient of the
+    weights: half of what a decoder keeps.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+    ) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.given = (x.shape, x.dtype, stride, padding)  # type: ignore[attr-defined]
+        return F.conv2d(x, weight, bias, stride, padding)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *slopes: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (weight,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        shape, kind, stride, padding = ctx.given  # type: ignore[attr-defined]
+        slope = conv2d_input(shape, weight.to(slopes[0].dtype), slopes[0], stride, padding)  # half under autocast
+        return slope.to(kind), None, None, None, None
+
+
+class LeanConv2d(nn.Conv2d):
+    """``nn.Conv2d`` that keeps no input for the gradient of weights that have none; only stride and padding."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        frozen = not self.weight.requires_grad and (self.bias is None or not self.bias.requires_grad)
+        if not (frozen and x.requires_grad and torch.is_grad_enabled()):
+            return super().forward(x)
+        pairs = (self.stride, self.padding)
+        return _FrozenConvolution.apply(x, self.weight, self.bias, *pairs)  # type: ignore[no-untyped-call]
+
+
 class Conv(nn.Module):
     """Convolution without bias, optional batch norm, activation.
 
@@ -63,7 +102,7 @@ class Conv(nn.Module):
         norm: bool = False,
     ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, bias=False)
+        self.conv = LeanConv2d(c_in, c_out, kernel, stride, kernel // 2, bias=False)
         nn.init.xavier_normal_(self.conv.weight)
         self.batch_norm = BatchNorm(c_out) if norm else None
         self.activation = activation

@@ -39,7 +39,6 @@ class Evaluate:
     def run(self) -> None:
         from protodepth import distributed
         from protodepth.cli.options import load_model
-        from protodepth.data.arguments import open_domain
         from protodepth.data.frame import SPLITS
         from protodepth.errors import ConfigError, UnknownNameError
         from protodepth.progress import working
@@ -52,7 +51,7 @@ class Evaluate:
         with distributed.together(self.device) as device:
             model = load_model(self.model, str(device))
             with working(f"opening {self.data}"):
-                data = self.labelled(open_domain(self.data))
+                data = self.labelled()
             if self.domain not in (None, "base"):
                 model.domain(str(self.domain))
             result = self.measure(model, data)
@@ -62,18 +61,15 @@ class Evaluate:
                 self.show(data, result)
                 self.show_interpolation(table)
 
-    def labelled(self, data: "Domain") -> "Domain":
-        """The data; of a recording without ground truth a fifth of the sparse points is kept back and judges."""
+    def labelled(self) -> "Domain":
+        """The data, and a word if its own sparse points have to judge."""
         from protodepth import distributed
-        from protodepth.data.arguments import open_domain
-        from protodepth.training.watch import first
+        from protodepth.training import judging
 
-        frames = data.split(self.split)
-        if data.identity.get("dataset") != "recording" or len(frames) == 0 or first(frames).ground_truth is not None:
-            return data
-        if distributed.leads():
+        data, judged_by_points = judging.labelled(self.data, self.split)
+        if judged_by_points and distributed.leads():
             print("no ground truth: a fifth of the sparse points is hidden from the network and judges")
-        return open_domain(self.data, withhold=0.2)
+        return data
 
     def show_interpolation(self, table: "dict[str, dict[str, float]]") -> None:
         """MAE and RMSE of the network and of interpolation on the same pixels."""

@@ -53,6 +53,19 @@ METAVARS = {
     "checkpoint": "CHECKPOINT", "colormap": "MAP", "scaffold": "DATA",
 }  # fmt: skip
 
+MEANT = {  # what other programs call our options
+    "--depth": ("--sparse", "--depth-unit"),
+    "--rgb": ("--image",),
+    "--input": ("--image", "--data"),
+    "--camera": ("--intrinsics",),
+    "--unit": ("--depth-unit",),
+    "--output": ("--out",),
+    "--checkpoint": ("--model",),
+    "--weights": ("--model",),
+    "--lr": ("--rate",),
+    "--gpu": ("--device",),
+}
+
 
 @dataclass(frozen=True)
 class Option:
@@ -221,11 +234,17 @@ def fault(name: str, kind: type, arguments: Sequence[str]) -> str | None:
         if word.startswith("--tyro"):
             continue
         if word not in flags:
-            return f"{name} has no option {word}:{similar(word, flags) or f' see protodepth {name} --help'}"
+            other = next((flag for flag in MEANT.get(word, ()) if flag in flags), None)
+            meant = f" did you mean {other}?" if other else similar(word, flags)
+            return f"{name} has no option {word}:{meant or f' see protodepth {name} --help'}"
         reason = _wrong_value(flags[word], values)
         if reason:
             return f"{name} {word} {reason} (protodepth {name} --help)"
     places, words = [o for o in all_options if o.positional], _without_names(arguments, flags)
+    if len(words) > len(places) and not any(o.metavar.endswith("...") for o in places):
+        needed = " ".join(o.head for o in all_options if o.required and not o.positional) or "options"
+        first = f"{name} takes no bare word {words[len(places)]!r}"
+        return f"{first}: write options by name, as {needed} (protodepth {name} --help)"
     missing = [o for o in places[len(words) :] if o.required]
     missing += [o for o in all_options if o.required and not o.positional and o.flag not in dict(given)]
     needs = "; ".join(f"{o.head} ({o.text.rstrip('.')})" for o in missing)

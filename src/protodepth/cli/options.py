@@ -78,9 +78,9 @@ def check_empty(out: Path) -> None:
 
 def keep_notes(source: str) -> dict[str, Any]:
     """The notes of a model, for a command that writes a changed copy of it."""
-    from protodepth.storage.files import read_json
+    from protodepth.storage.files import read_description
 
-    return dict(read_json(model_folder(source) / "config.json").get("notes") or {})
+    return dict(read_description(model_folder(source) / "config.json", "model").get("notes") or {})
 
 
 def parse_size(text: str) -> tuple[int, int]:

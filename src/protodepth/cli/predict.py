@@ -77,6 +77,7 @@ class Predict:
         from protodepth.inference.outputs import Output
         from protodepth.progress import Reporter
 
+        self.check_given()
         model = load_model(self.model, self.device if self.engine == "torch" else "cpu")
         if self.domain not in (None, "base"):
             model.domain(str(self.domain))
@@ -158,18 +159,25 @@ class Predict:
         return GraphPredictor(model, self.engine, self.domain, say=Reporter().line)
 
     def source(self, depth_range: tuple[float, float]) -> "Source":
-        from protodepth.errors import ConfigError
         from protodepth.inference.inputs import open_data, open_files
 
-        self.check_apart()
-        given = [name for name in ("image", "sparse", "intrinsics") if getattr(self, name) is not None]
+        if self.image is not None and self.sparse is not None and self.intrinsics is not None:
+            return open_files(self.image, self.sparse, self.intrinsics, unit=self.depth_unit, depth_range=depth_range)
+        return open_data(str(self.data), split=self.split, unit=self.depth_unit, depth_range=depth_range)
+
+    def check_given(self) -> None:
+        """Before anything is loaded: are the frames named, once, and is --out another place?"""
+        from protodepth.errors import ConfigError
+
+        names = ("image", "sparse", "intrinsics")
+        given = [name for name in names if getattr(self, name) is not None]
         if self.data is not None and given:
             raise ConfigError(f"--data and --{given[0]} contradict each other: give one")
-        if self.data is not None:
-            return open_data(self.data, split=self.split, unit=self.depth_unit, depth_range=depth_range)
-        if self.image is None or self.sparse is None or self.intrinsics is None:
-            raise ConfigError("give --image, --sparse and --intrinsics (fx,fy,cx,cy or a file), or --data RECORDING")
-        return open_files(self.image, self.sparse, self.intrinsics, unit=self.depth_unit, depth_range=depth_range)
+        if self.data is None and len(given) < len(names):
+            missing = " and ".join(f"--{name}" for name in names if name not in given)
+            all_three = "--image, --sparse and --intrinsics (fx,fy,cx,cy or a file)"
+            raise ConfigError(f"{missing} missing: give {all_three}, or --data RECORDING")
+        self.check_apart()
 
     def check_apart(self) -> None:
         """--out must not be a recording: completed depth in its folders would be read as measured depth."""

@@ -95,11 +95,12 @@ def load_source(name: str) -> None:
         importlib.import_module(BUILT_IN[name])
 
 
-def open_domain(argument: str, **options: Any) -> Domain:
+def open_domain(argument: str | Path, **options: Any) -> Domain:
     """The Domain that a data argument means.  ``options`` go to the dataset (see each module's ``load_*``).
 
     Dataset modules are imported here and not before, so that no command pays for libraries it does not use.
     """
+    argument = str(argument)
     name, rest = parse_argument(argument)
     if not rest:
         raise DataError(

@@ -15,6 +15,10 @@ NARROWEST = 1e-3  # focal length in sides of the picture: it would see all but a
 
 def as_numpy(value: Any, what: str) -> np.ndarray:
     """A user's array, tensor or list as a NumPy array of numbers; anything else is refused by name."""
+    if value is None:
+        raise DataError(f"{what} is missing")
+    if isinstance(value, np.ma.MaskedArray):
+        value = value.filled(0)
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         value = (value.float() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
@@ -28,18 +32,17 @@ def as_numpy(value: Any, what: str) -> np.ndarray:
 
 
 def image_array(image: Any) -> Float[np.ndarray, "h w 3"]:
-    """HxWx3 (or HxW grey, or HxWx4 with alpha dropped), uint8 or float in [0, 1] -> float32 in [0, 1].
+    """HxWx3 (or grey, HxW or HxWx1, or HxWx4 with alpha dropped), uint8 or float in [0, 1] -> float32 in [0, 1].
 
-    A torch tensor may also have its channels first (3xHxW), as is usual there.
+    Channels may also come first, as is usual for tensors.
     """
     array = as_numpy(image, "image")
-    if isinstance(image, Tensor) and array.ndim == 3 and array.shape[0] == 3 and array.shape[-1] not in (3, 4):
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[-1] not in (1, 3, 4):
         array = array.transpose(1, 2, 0)
-    if array.ndim == 2:
-        array = np.repeat(array[..., None], 3, axis=-1)
+    if array.ndim == 2 or (array.ndim == 3 and array.shape[-1] == 1):
+        array = np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=-1)
     if array.ndim != 3 or array.shape[-1] not in (3, 4):
-        hint = "; move the channels last" if array.ndim == 3 and array.shape[0] in (1, 3) else ""
-        raise DataError(f"image has shape {array.shape}, expected (height, width, 3){hint}")
+        raise DataError(f"image has shape {array.shape}, expected (height, width, 3)")
     array = array[..., :3]
     if array.dtype == np.uint8:
         return array.astype(np.float32) / 255
@@ -47,11 +50,31 @@ def image_array(image: Any) -> Float[np.ndarray, "h w 3"]:
     if not np.isfinite(array).all():
         raise DataError("image has NaN or infinite values: expected uint8, or floats in [0, 1]")
     if array.size and (array.min() < 0 or array.max() > 1):
+        top = 65535 if array.max() > 255 else 255
         raise DataError(
             f"image has values from {array.min():g} to {array.max():g}: expected uint8, or floats in [0, "
-            "1] (divide by 255)"
+            f"1] (divide by {top})"
         )
     return array
+
+
+def size_fault(depth: tuple[int, int], picture: tuple[int, int]) -> str | None:
+    """Why a depth map of one (height, width) cannot belong to a picture of another, and what to do; None if it can.
+
+    >>> size_fault((240, 320), (480, 640))
+    'is 320x240, its picture 640x480: make the picture 320x240 and divide the intrinsics by 2; depth cannot be enlarged'
+    """
+    if depth == picture:
+        return None
+    (h, w), (height, width) = depth, picture
+    sizes = f"is {w}x{h}, its picture {width}x{height}"
+    if (h, w) == (width, height):
+        turn = "(phones store it lying and say so in EXIF, which only some programs follow)"
+        return f"{sizes}: one of them is turned by 90 degrees {turn}: store both the same way round"
+    if h < height and abs(width / w - height / h) < 0.01 * height / h:
+        remedy = f"make the picture {w}x{h} and divide the intrinsics by {height / h:.4g}"
+        return f"{sizes}: {remedy}; depth cannot be enlarged"
+    return f"{sizes}: expected one size; project the points into the picture again"
 
 
 def sparse_array(sparse_depth: Any, size: tuple[int, int]) -> Float[np.ndarray, "h w"]:
@@ -62,14 +85,15 @@ def sparse_array(sparse_depth: Any, size: tuple[int, int]) -> Float[np.ndarray, 
     array = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
     array = array[0] if isinstance(sparse_depth, Tensor) and array.ndim == 3 and array.shape[0] == 1 else array
     if array.shape != size:
-        raise DataError(
-            f"sparse depth has shape {array.shape}, expected {size} like the image: resize neither, "
-            "project the points again"
-        )
+        is_map = array.ndim == 2 and array.shape[1] > 4  # a list of points has two, three or four columns
+        why = f"; it {size_fault((array.shape[0], array.shape[1]), size)}" if is_map else ""
+        expected = f"expected a map of {size} like the image, in metres, with 0 where there is no point"
+        raise DataError(f"sparse depth has shape {array.shape}, {expected}{why}")
     array = np.nan_to_num(array.astype(np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
     if np.isinf(array).any() or (array < 0).any():
         raise DataError(
-            "sparse depth has negative or infinite values: expected metres, with 0 or NaN where there is no point"
+            f"sparse depth has {int((array < 0).sum())} negative and {int(np.isposinf(array).sum())} infinite values: "
+            "expected metres, with 0 or NaN where there is no point; set those to 0"
         )
     if not (array > 0).any():
         raise DataError("sparse depth has no points (all 0 or NaN): at least one is needed to fix the scale")
@@ -77,11 +101,12 @@ def sparse_array(sparse_depth: Any, size: tuple[int, int]) -> Float[np.ndarray, 
 
 
 def intrinsics_array(intrinsics: Any, size: tuple[int, int]) -> Float[np.ndarray, "3 3"]:
-    """3x3, or (fx, fy, cx, cy), in pixels of the given image."""
+    """3x3, or (fx, fy, cx, cy), in pixels of the given image; of 3x4 and 4x4 the left upper part."""
     array = as_numpy(intrinsics, "intrinsics").astype(np.float64)
     if array.shape == (4,):
         fx, fy, cx, cy = array
         array = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+    array = array[:3, :3] if array.shape in ((3, 4), (4, 4)) else array
     if array.shape != (3, 3):
         raise DataError(f"intrinsics have shape {array.shape}, expected (3, 3) or four numbers fx, fy, cx, cy")
     if not np.isfinite(array).all() or array[0, 0] <= 0 or array[1, 1] <= 0:

@@ -99,10 +99,10 @@ ADVICE = {
     "layout": "see docs/own_data.md for the folders of a recording",
     "lists": "make the four lists again from one loop; a list ends at its first empty line",
     "missing": "copy the file there, or prepare the data again without it",
-    "unpaired": "every image needs a depth map with the same name",
+    "unpaired": "every image needs a depth map with its name, or with its number: rgb_0007 and depth_0007",
     "truncated": "copy the file again",
     "8-bit depth": "export depth as 16-bit PNG or .npy; 256 levels cannot hold it",
-    "size": "project or export depth at the image's size",
+    "size": "depth and picture must have one size",
     "empty": "the map has no point: is the projection right, is the sensor on?",
     "nan": "NaN and infinity count as no point",
     "negative": "depth must be metres along the view, 0 = no point",
@@ -148,7 +148,8 @@ class CheckReport:
     def text(self, limit: int = 5) -> str:
         """A readable report: counts by kind, the first places of each, the advice."""
         lines = [
-            f"{self.path}: {self.frames} frames read, {len(self.faults)} faults" + ("" if self.faults else ": all good")
+            f"{self.path}: {self.frames} frames read, {len(self.faults)} fault{'s' * (len(self.faults) != 1)}"
+            + ("" if self.faults else ": all good")
         ]
         for kind, count in self.counts().items():
             lines.append(f"  {kind}: {count}  ({ADVICE[kind]})")

@@ -1,6 +1,6 @@
 """Whatever a user has at hand as a Batch: arrays, tensors, PIL images, paths, a Frame, channels first, or several."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def _is_several(image: Any) -> bool:
 def _rows(image: Any, sparse_depth: Any, intrinsics: Any) -> Iterable[Triple]:
     """Each frame of several; one camera may serve all of them."""
     count = len(image)
-    points = [None] * count if sparse_depth is None else list(sparse_depth)
+    one = count == 1 and getattr(sparse_depth, "ndim", 0) == 2  # a batch of one picture, and its map
+    points = [None] * count if sparse_depth is None else [sparse_depth] if one else list(sparse_depth)
     own = getattr(intrinsics, "ndim", 0) == 3 or (
         isinstance(intrinsics, list | tuple) and len(intrinsics) > 0 and not np.isscalar(intrinsics[0])
     )
@@ -72,8 +73,6 @@ def _picture(image: Any) -> Any:
         return images.read_image(Path(image))
     if hasattr(image, "convert"):  # a PIL image
         return images.rgb_array(image, "image")
-    if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[-1] not in (3, 4):
-        return np.broadcast_to(image.transpose(1, 2, 0), (*image.shape[1:], 3))
     return image
 
 
@@ -99,4 +98,6 @@ def _in_metres(sparse_depth: Any, unit: str | None) -> Any:
 
 
 def _camera(intrinsics: Any) -> Any:
+    if isinstance(intrinsics, Mapping):
+        return cameras.named_intrinsics(intrinsics, "intrinsics")
     return cameras.parse_intrinsics(str(intrinsics)) if isinstance(intrinsics, str | Path) else intrinsics

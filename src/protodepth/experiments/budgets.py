@@ -5,7 +5,8 @@ from typing import Literal
 Budget = Literal["steps", "compute"]
 # KBNet on both sequences, from benchmarks/worlds_results.json; a test compares.  EWC, LwF, Replay, ProtoDepth: mean of
 # "times finetuning" in `bench training-time`; ANCL (an auxiliary network) and CMP: seconds of their whole training
-# over finetuning's; L2P the same with Uformer, for it also learns prompts for D_1.
+# over finetuning's; L2P the same with Uformer, for it also learns prompts for D_1.  protodepth-own: CPU seconds of 500
+# steps with lite over those of finetuning at the same rate, both worlds of benchmarks/worlds_own_parts.json.
 STEP_COSTS = {
     "finetune": 1.0,
     "ewc": 1.11,
@@ -15,6 +16,7 @@ STEP_COSTS = {
     "cmp": 1.84,
     "l2p": 1.46,
     "protodepth": 0.72,
+    "protodepth-own": 1.41,
 }
 
 

@@ -2,12 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
@@ -16,6 +12,7 @@ from protodepth.report.results import about_run, command_line, results_document
 from protodepth.report.run import write_run
 from protodepth.report.samples import add_method, collect
 from protodepth.training import recipes
+from protodepth.training.fast import threads_for
 from protodepth.training.fit import Learner
 from protodepth.training.recipes import SequenceRecipe
 from protodepth.training.sequence import SequenceResult, build_method, learn_sequence, open_domains
@@ -23,7 +20,6 @@ from protodepth.training.step_time import step_times
 
 METHODS = ("pretrained", "finetune", "protodepth")
 COMPARED = ("finetune", "protodepth")  # the second one's step time is given relative to the first one's
-FEW_PIXELS = 2**15  # of a batch
 
 
 def demo(
@@ -40,7 +36,7 @@ def demo(
     recipe = _demo_recipe(sequence, seed, steps)
     model = ProtoDepth.from_pretrained(recipe.start)
     domains = _draw(recipe, reporter)
-    with threads_for(domains[-1], recipe.schedule.batch_size):
+    with threads_for(recipe.schedule.batch_size * domains[-1].train[0].sparse_depth.size):  # the judging, too
         return _compare(out, recipe, model, domains, methods, reporter, started)
 
 
@@ -89,17 +85,6 @@ def _draw(recipe: SequenceRecipe, reporter: Reporter) -> list[Domain]:
             _ = data[0]
             advance(n + 1)
     return domains
-
-
-@contextmanager
-def threads_for(domain: Domain, batch_size: int) -> Iterator[int]:
-    """One thread for small frames: two that wait for each other beside another busy program took four times the CPU."""
-    before, pixels = torch.get_num_threads(), batch_size * domain.train[0].sparse_depth.size
-    torch.set_num_threads(1 if pixels < FEW_PIXELS else before)
-    try:
-        yield torch.get_num_threads()
-    finally:
-        torch.set_num_threads(before)
 
 
 def step_ratio(recipe: SequenceRecipe, model: ProtoDepth, domain: Domain, turns: int = 6) -> float:

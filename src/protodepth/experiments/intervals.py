@@ -5,14 +5,20 @@ Legend   a_j^k error on D_j after D_k (rows k, columns j)   r resample   s seed 
 A resample draws the seeds with replacement and, for each of them and each domain, its test scenes with replacement: the
 same ones for both methods and all rows k.  Seeds draw scenes, base and order anew, so they carry nearly all of the
 spread; resampling scenes as well makes the interval a little wider than the seeds alone would.
+
+The resamples give the standard error, Student's t its factor: with three to five seeds the percentiles of the resamples
+themselves lie between the smallest and the largest seed and hold the true difference in three of four cases, not in
+19 of 20.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
 from protodepth.experiments.scores import Group
 from protodepth.types import Float
@@ -110,10 +116,22 @@ def differences(ours: Group, other: Group, metric: str, scores: Sequence[str]) -
     for score in scores:
         each = np.stack([score_of(a, score) - score_of(b, score) for a, b in pairs], axis=1)  # r s
         means = np.take_along_axis(each, chosen, axis=1).mean(1)
-        low, high = np.percentile(means, [2.5, 97.5])
         mean = float(np.mean([score_of(a, score) - score_of(b, score) for a, b in plain]))
-        intervals[score] = Interval(mean, float(low), float(high), len(seeds))
+        half = _factor(len(seeds)) * float(means.std())
+        intervals[score] = Interval(mean, mean - half, mean + half, len(seeds))
     return intervals
+
+
+def _factor(seeds: int) -> float:
+    """Half of a 95 % interval in standard errors of the bootstrap, which are too small by sqrt((s - 1) / s).  One seed
+    has no spread between seeds: its interval is of its scenes, and decides nothing.
+
+    >>> round(_factor(3), 2), round(_factor(5), 2), round(_factor(1), 2)
+    (5.27, 3.1, 1.96)
+    """
+    if seeds == 1:
+        return float(stats.norm.ppf(0.975))
+    return float(stats.t.ppf(0.975, seeds - 1)) * math.sqrt(seeds / (seeds - 1))
 
 
 @dataclass(frozen=True, slots=True)

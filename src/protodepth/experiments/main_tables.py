@@ -183,8 +183,8 @@ def paired_table(rows: Sequence[Group]) -> Table:
         columns=(*columns, Column("seeds", ranked=False, decimals=0)),
         lines=tuple(lines),
         note="Above zero: what is subtracted has the lower error. Mean over seeds and, in brackets, the 95 % interval "
-        f"of a bootstrap over seeds and scenes ({RESAMPLES} resamples). An interval that holds zero, or fewer than "
-        f"{FEWEST_SEEDS} seeds: undecided.",
+        f"of a bootstrap over seeds and scenes ({RESAMPLES} resamples, Student's t for few seeds). An interval that "
+        f"holds zero, or fewer than {FEWEST_SEEDS} seeds: undecided.",
     )
 
 

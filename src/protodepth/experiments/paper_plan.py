@@ -11,7 +11,7 @@ from protodepth.data.arguments import open_domain, parse_argument, split_query
 from protodepth.distributed import expected
 from protodepth.errors import ConfigError
 from protodepth.storage import folders
-from protodepth.storage.files import read_json
+from protodepth.storage.files import read_description, read_json
 from protodepth.training import published
 from protodepth.training.paper_recipes import PaperRecipe, rehearsed, scaled
 from protodepth.training.recipes import BaseRecipe, SequenceRecipe, StageRecipe
@@ -124,7 +124,7 @@ def paper_training(
             f"{text}: give --data D1 to learn the first dataset from scratch, or --data D1 D2 D3 with --model MODEL "
             f"to learn the later ones; got {len(data)} dataset(s) and {'a' if start else 'no'} start"
         )
-    known = str(read_json(folders.resolve(start) / "config.json").get("backbone"))
+    known = str(read_description(folders.resolve(start) / "config.json", "model").get("backbone"))
     if network not in (None, known):
         raise ConfigError(f"--backbone {network}: the start {start} is a {known}; leave --backbone out")
     paper = paper_recipe(text, sequence, known, data)

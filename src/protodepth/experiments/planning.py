@@ -28,7 +28,7 @@ from protodepth.model import ProtoDepth
 from protodepth.prototypes import PrototypeConfig
 from protodepth.selection import Selection
 from protodepth.storage import folders
-from protodepth.storage.files import read_json
+from protodepth.storage.files import read_description
 from protodepth.training import recipes
 from protodepth.training.bases import new_network
 from protodepth.training.paper_recipes import PaperRecipe
@@ -295,7 +295,7 @@ def chosen_values(tuned: Mapping[str, Any], sequence: str, backbone: str, method
 
 def _given_base(folder: str, backbone: str, label: dict[str, Any]) -> Cell:
     place = folders.resolve(folder)
-    meta = read_json(place / "config.json")
+    meta = read_description(place / "config.json", "model")
     if meta.get("backbone") != backbone:
         raise ConfigError(f"--base {backbone}={folder}: that model's network is {meta.get('backbone')!r}")
     inputs = {"given": {"sha256": meta.get("sha256"), "network": meta.get("backbone_config")}}

@@ -5,7 +5,7 @@ A frame that cannot be read becomes a ``Failure`` with its reason, so that one b
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +122,11 @@ class Maps:
         if name not in self.files:
             raise DataError(f"there is no sparse depth for frame {name!r}")
         points = images.read_depth(self.files[name], self.unit, raw=self.read.pop(self.files[name], None))
-        if points.shape != picture.shape[:2]:  # said before the intrinsics, which would not fit such a picture either
-            (h, w), (height, width) = points.shape, picture.shape[:2]
-            raise DataError(f"sparse depth is {w}x{h}, the picture {width}x{height}: expected one size")
-        K = self.calibration(name, (picture.shape[0], picture.shape[1]))
+        size = (picture.shape[0], picture.shape[1])
+        fault = arrays.size_fault((points.shape[0], points.shape[1]), size)
+        if fault:  # said before the intrinsics, which would not fit such a picture either
+            raise DataError(f"sparse depth {fault}")
+        K = self.calibration(name, size)
         return Frame(image=picture, sparse_depth=points, intrinsics=K, name=name)
 
 
@@ -164,11 +165,14 @@ def open_files(
 def _open_folder(folder: Path, maps: Maps, why: str) -> Source:
     """Pictures and maps belong together by name."""
     pictures = images.files_by_id(folder, images.IMAGE_SUFFIXES)
+    joined = images.by_number(maps.files, pictures)
+    why += "; they are joined to the pictures by number" if joined.keys() != maps.files.keys() else ""
+    maps = replace(maps, files=joined)
     both = pictures.keys() & maps.files.keys()
     if not both:
         raise DataError(
             f"no picture in {folder} ({len(pictures)} files) has a sparse map of its name ({len(maps.files)} files): "
-            "frame 7.png belongs to 7.png or 7.npy"
+            "frame 7.png belongs to 7.png or 7.npy, rgb_7.png to depth_7.png"
         )
     lonely = len(maps.files) - len(both)
     notes = (why, f"{lonely} sparse maps have no picture and are left out") if lonely else (why,)

@@ -78,7 +78,7 @@ def _markdown(sections: Sequence[Section], about: dict[str, Any], words: Words =
         lines += [f"![{f.title}](figures/{s.name}/{_file(f)})\n" for f in s.figures]
         lines += [f"- {text}" for text in (*s.findings, *s.missing)] + [""]
     lines += ["## Run", "", *(f"- {k}: {v}" for k, v in about.items())]
-    lines += [f"- computing time of {s.name}: {duration(s.seconds)}" for s in sections]
+    lines += [f"- computing time of {s.name}: {duration(s.seconds)}" for s in sections if s.seconds]
     return "\n".join([*lines, ""])
 
 
@@ -95,6 +95,7 @@ def _html(sections: Sequence[Section], about: dict[str, Any], words: Words = Wor
     facts += "".join(
         f"<tr><th scope='row'>computing time of {escape(s.name)}</th><td>{duration(s.seconds)}</td></tr>"
         for s in sections
+        if s.seconds
     )
     fill = {
         "title": escape(words.title),

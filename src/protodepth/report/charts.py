@@ -197,7 +197,8 @@ def plane_chart(
     spots: Sequence[Spot], levels: Sequence[Level], *, x_label: str, y_label: str, kinds: Sequence[str] = ()
 ) -> str:
     """SVG text: points above 0 on two logarithmic axes, the diagonal on which both are equal, and dashed lines."""
-    xs, ys = [s.x for s in spots], [*(s.y for s in spots), *(level.y for level in levels)]
+    xs = [s.x for s in spots]
+    ys = [*xs, *(s.y for s in spots), *(level.y for level in levels)]  # with xs, the diagonal crosses the whole chart
     (x0, x1), (y0, y1) = ((min(values) / 1.06, max(values) * 1.06) for values in (xs, ys))
     left, right, top, bottom = 66, 590, 14, 330
 
@@ -212,10 +213,8 @@ def plane_chart(
     parts += [_text(at(v, y0)[0], bottom + 17, f"{v:,.6g}") for v in _log_ticks(x0, x1)]
     parts += [_text((left + right) / 2, bottom + 36, x_label)]
     parts += [_text(0, 0, y_label, extra=f' transform="translate(14 {(top + bottom) / 2:.0f}) rotate(-90)"')]
-    start, end = max(x0, y0), min(x1, y1)
-    if end > start:
-        (a, b), (c, d) = at(start, start), at(end, end)
-        parts.append(f'<path d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" style="stroke:{INK};stroke-opacity:.5;fill:none"/>')
+    (a, b), (c, d) = at(x0, x0), at(x1, x1)
+    parts.append(f'<path d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" style="stroke:{INK};stroke-opacity:.5;fill:none"/>')
     for level in levels:
         y = at(x0, level.y)[1]
         style = f"stroke:{INK};stroke-dasharray:5 4"

@@ -33,7 +33,10 @@ def html(thing: Any) -> str:
 
 
 def show(thing: Any) -> Any:
-    """The same picture as a matplotlib figure, with the table's first line as its title."""
+    """The same picture as a matplotlib figure, with the table's first lines as its title.
+
+    Where there is a screen or a notebook it is shown there, and nothing is handed back: a notebook would show it again.
+    """
     import matplotlib
     from matplotlib import pyplot
 
@@ -42,10 +45,11 @@ def show(thing: Any) -> Any:
     figure, axes = pyplot.subplots(figsize=(9, max(2.0, 9 * pixels.shape[0] / pixels.shape[1])), layout="constrained")
     axes.imshow(pixels)
     axes.set_axis_off()
-    axes.set_title("; ".join(f"{k} {v}" for k, v in list(describe(thing).items())[:2]), fontsize=9)
-    if matplotlib.get_backend().lower() != "agg":  # there is a screen to show it on
-        pyplot.show()
-    return figure
+    axes.set_title("; ".join(f"{k}: {v}" for k, v in list(describe(thing).items())[:2]), fontsize=9)
+    if matplotlib.get_backend().lower() == "agg":  # nothing to show it on
+        return figure
+    pyplot.show()
+    return None
 
 
 # --- a prediction -----------------------------------------------------------------------------------------------------
@@ -69,7 +73,7 @@ def prediction_facts(p: Prediction) -> Caption:
     alike = ", ".join(f"{n} {v:.3f}" for n, v in sorted(p.similarity.items(), key=lambda pair: -pair[1]))
     return {
         "domain": p.domain + (" (the frame is unlike every known domain)" if p.unknown else ""),
-        "similarity": alike or "no domain has a descriptor",
+        "similarity": alike or "none to compare with (no domain has a descriptor yet)",
         "depth": f"{low:.2f} .. {high:.2f} m, median {middle:.2f} m",
         "size": f"{p.depth.shape[0]}x{p.depth.shape[1]}",
     }
@@ -89,6 +93,8 @@ def cloud(p: Prediction, path: str | Path | None) -> tuple[np.ndarray, np.ndarra
 def save(p: Prediction, folder: str | Path) -> list[Path]:
     """depth.npy (metres), depth_color.png, prediction.json and, where image and camera are known, cloud.ply."""
     folder, buffer = Path(folder), io.BytesIO()
+    if folder.suffix in (".png", ".jpg", ".npy", ".ply", ".json"):
+        raise DataError(f"save writes several files into a folder, got {folder.name}: give a folder")
     np.save(buffer, p.depth.astype(np.float32))
     record = {"domain": p.domain, "unknown": p.unknown, "similarity": p.similarity, "distance": p.distance}
     contents = {

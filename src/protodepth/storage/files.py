@@ -18,7 +18,12 @@ from torch import Tensor
 from protodepth.errors import CheckpointError
 
 logger = logging.getLogger("protodepth")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 3  # of the descriptions of models and domains: sealed
+_UNSEALED = 1  # their version before that, and the entries that they had then
+_EARLIER = {
+    "model": {"backbone", "backbone_config", "pose_config", "prototypes", "domains", "sha256", "notes"},
+    "domain": {"name", "base", "config", "latents", "backbone", "backbone_sha256", "sha256", "history"},
+}
 
 
 def write_bytes(path: Path, data: bytes) -> str:
@@ -123,6 +128,26 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return save_bytes(values, metadata={"order": json.dumps(list(values))})
 
 
+def compact(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same numbers in half the bytes where that loses none: float32 tensors that were rounded to half precision.
+
+    >>> {name: t.dtype for name, t in compact({"a": torch.tensor([0.5]), "b": torch.tensor([0.1])}).items()}
+    {'a': torch.float16, 'b': torch.float32}
+    """
+    exact = {name for name, t in tensors.items() if t.dtype == torch.float32 and torch.equal(t.half().float(), t)}
+    return {name: t.half() if name in exact else t for name, t in tensors.items()}
+
+
+def rounded(x: Tensor) -> Tensor:
+    """The nearest numbers of half precision, in single precision; what is too large for it stays as it is.
+
+    >>> rounded(torch.tensor([0.1, 1e6])).tolist()
+    [0.0999755859375, 1000000.0]
+    """
+    near = x.half().float()
+    return torch.where(near.isfinite(), near, x)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file that this program wrote; one that is missing or damaged is an error."""
     try:
@@ -177,16 +202,36 @@ def fingerprint(config: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def check_format(meta: Mapping[str, Any], kind: str, where: Path) -> None:
-    """Refuse a description of another kind of file or of a later format version."""
+def write_description(path: Path, kind: str, value: Mapping[str, Any]) -> None:
+    """What a folder of this kind says of itself, sealed."""
+    write_sealed(path, {"format_version": FORMAT_VERSION, "kind": kind, **value})
+
+
+def read_description(path: Path, kind: str) -> dict[str, Any]:
+    """What ``write_description`` was given, with kind and version; a changed setting is noticed."""
+    meta = read_json(path)
+    check_description(path, kind, meta)
+    return {key: value for key, value in meta.items() if key != "sealed"}
+
+
+def check_description(path: Path, kind: str, meta: Mapping[str, Any]) -> None:
+    """Refuse a description of another kind of folder, of a later format version, or one that was changed."""
     if meta.get("kind") != kind:
         raise CheckpointError(
-            f"{where} holds a {meta.get('kind', 'file of another program')!r}, expected a protodepth {kind!r}"
+            f"{path} holds a {meta.get('kind', 'file of another program')!r}, expected a protodepth {kind!r}"
         )
     version = meta.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if type(version) is not int or version > FORMAT_VERSION:
         raise CheckpointError(
-            f"{where} has format version {version}, this program reads up to {FORMAT_VERSION}: update protodepth"
+            f"{path} has format version {version!r}, this program reads up to {FORMAT_VERSION}: update protodepth"
+        )
+    if version == _UNSEALED:  # one with other entries is a sealed one whose version was changed
+        as_written = set(meta) <= {"kind", "format_version", *_EARLIER[kind]}
+    else:
+        as_written = meta.get("sealed") == _seal({key: value for key, value in meta.items() if key != "sealed"})
+    if not as_written:
+        raise CheckpointError(
+            f"{path} does not have the checksum it states: it was edited or is damaged; copy the folder again"
         )
 
 

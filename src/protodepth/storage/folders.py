@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -24,6 +25,7 @@ from protodepth.storage.paths import check_inside, check_name
 if TYPE_CHECKING:
     from protodepth.model import ProtoDepth
 
+logger = logging.getLogger("protodepth")
 BUNDLED = Path(__file__).parents[1] / "weights"
 
 
@@ -64,13 +66,12 @@ def save_domain(model: "ProtoDepth", name: str, folder: Path) -> None:
 def _write_domain(model: "ProtoDepth", name: str, folder: Path, backbone_sha256: str) -> None:
     """The files of a domain in a new folder.  ``backbone_sha256``: the model's fingerprint."""
     domain = model.domain(name)
-    files = {"weights.safetensors": stored_files.write_tensors(folder / "weights.safetensors", domain.state_dict())}
+    weights = stored_files.compact(domain.state_dict())
+    files = {"weights.safetensors": stored_files.write_tensors(folder / "weights.safetensors", weights)}
     if name in model.statistics:  # apart from the weights: a folder without them is complete
         tensors = model.statistics[name].tensors()
         files["statistics.safetensors"] = stored_files.write_tensors(folder / "statistics.safetensors", tensors)
     meta = {
-        "kind": "domain",
-        "format_version": stored_files.FORMAT_VERSION,
         "name": name,
         "base": domain.base,
         "config": dataclasses.asdict(domain.config),
@@ -80,7 +81,7 @@ def _write_domain(model: "ProtoDepth", name: str, folder: Path, backbone_sha256:
         "sha256": files,
         "history": model.history.get(name, History()).to_json(),
     }
-    stored_files.write_json(folder / "meta.json", meta)
+    stored_files.write_description(folder / "meta.json", "domain", meta)
 
 
 def load_domain(
@@ -88,8 +89,9 @@ def load_domain(
 ) -> str:
     """Add a saved domain to a model, after all checks that it fits; returns its name."""
     replace.recover(folder)
-    meta = stored_files.read_json(check_inside(folder / "meta.json", folder))
-    stored_files.check_format(meta, "domain", folder)
+    meta = stored_files.read_description(check_inside(folder / "meta.json", folder), "domain")
+    if backbone_sha256 is None:  # not as a part of a model, of which it is said once
+        _say_unsealed(folder, meta)
     ours, theirs = backbone_sha256 or fingerprint(model), str(meta.get("backbone_sha256"))
     if ours != theirs:
         raise CheckpointError(
@@ -130,7 +132,7 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
         sha256 = {}
         for file, part in (("backbone.safetensors", model.backbone), ("pose.safetensors", model.pose)):
             if part is not None:
-                sha256[file] = stored_files.write_tensors(fresh / file, part.state_dict())
+                sha256[file] = stored_files.write_tensors(fresh / file, stored_files.compact(part.state_dict()))
         whole = fingerprint(model) if model.domains else ""  # once, not for every domain
         for name in model.domains:
             _write_domain(model, name, fresh / "domains" / name, whole)
@@ -139,8 +141,6 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
         if not edited:
             stored_files.write_bytes(fresh / replace.CARD, text)
         meta = {
-            "kind": "model",
-            "format_version": stored_files.FORMAT_VERSION,
             "backbone": model.backbone.name,
             "backbone_config": model.backbone.config(),
             "pose_config": model.pose.config() if isinstance(model.pose, PoseNet) else None,
@@ -149,7 +149,7 @@ def save_model(model: "ProtoDepth", folder: Path, notes: dict[str, Any]) -> None
             "sha256": sha256,
             "notes": notes,
         }
-        stored_files.write_json(fresh / "config.json", meta)
+        stored_files.write_description(fresh / "config.json", "model", meta)
 
 
 def check_nothing_lost(folder: Path, names: Collection[str]) -> None:
@@ -166,8 +166,8 @@ def _read_model(
     folder: Path, backbone: Backbone | None
 ) -> tuple[Backbone, PrototypeConfig, nn.Module | None, list[str]]:
     """Backbone, default prototype configuration, pose network and names of the domains of a saved model."""
-    meta = stored_files.read_json(check_inside(folder / "config.json", folder))
-    stored_files.check_format(meta, "model", folder)
+    meta = stored_files.read_description(check_inside(folder / "config.json", folder), "model")
+    _say_unsealed(folder, meta)
     if backbone is None and meta.get("backbone") == "hooked":
         raise CheckpointError(
             f"{folder} holds a network of your own that was wrapped: give from_pretrained(folder, "
@@ -197,6 +197,13 @@ def load_model(kind: type["ProtoDepth"], source: str | Path, backbone: Backbone 
         if load_domain(model, folder / "domains" / name, backbone_sha256=whole) != name:
             raise CheckpointError(f"{folder / 'domains' / name} holds a domain of another name: rename the folder")
     return model
+
+
+def _say_unsealed(folder: Path, meta: dict[str, Any]) -> None:
+    if meta["format_version"] < stored_files.FORMAT_VERSION:
+        logger.warning(
+            "%s was written by an earlier version, its settings have no checksum: they are taken as they are", folder
+        )
 
 
 @contextmanager

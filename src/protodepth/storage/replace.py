@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from protodepth.errors import CheckpointError
-from protodepth.storage.files import sync_folder
+from protodepth.storage.files import check_description, sync_folder
 from protodepth.storage.locks import busy, writing
 from protodepth.storage.paths import is_name, is_outside
 
@@ -30,12 +30,19 @@ CARD, OUR_CARD = "README.md", b"---\nlibrary_name: protodepth"
 
 
 def described(folder: Path, kind: str) -> dict[str, Any] | None:
-    """Of a folder that may be replaced: its description, if this program wrote it as this kind; None if not."""
+    """Of a folder that may be replaced: its description, if this program wrote it as this kind; None if not.
+
+    One that was changed is an error: what it lists as ours may not be.
+    """
+    path = folder / DESCRIPTIONS[kind]
     try:
-        meta = json.loads((folder / DESCRIPTIONS[kind]).read_bytes())
+        meta = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):  # a disk that fails is another matter
         return None
-    return meta if isinstance(meta, dict) and meta.get("kind") == kind else None
+    if not isinstance(meta, dict) or meta.get("kind") != kind or "format_version" not in meta:
+        return None
+    check_description(path, kind, meta)
+    return meta
 
 
 def _ours(folder: Path, kind: str) -> set[Path]:

@@ -28,7 +28,6 @@ from torch.nn import functional as F
 
 from protodepth.backbones.base import Backbone, backbones
 from protodepth.backbones.scalefree import ScaleFree
-from protodepth.backbones.scalefree_wider import widened
 from protodepth.data.worlds import anywhere
 from protodepth.errors import CheckpointError, ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import part
@@ -40,6 +39,7 @@ from protodepth.training.log import JsonLines
 from protodepth.training.pool import FramePool, draw_ahead, pool_bytes
 from protodepth.training.schedule import LARGEST_RATE
 from protodepth.training.state import optimiser_state, read_state_tensors, whole_state, write_state
+from protodepth.training.wider import widened
 from protodepth.types import Batch
 
 MAY_CHANGE = ("steps", "fall", "rate", "half")  # of a recipe whose run goes on
@@ -344,7 +344,9 @@ def train_drawn(
         held = _held_out(recipe, out)
         with whole_steps() as pause:
             _learn(learner, out, held, report, every, pause)
-    return learner.averaged()
+    network = learner.averaged()  # rounded: half the bytes, and domains that copy a part of it exactly stay small, too
+    network.load_state_dict({key: files.rounded(value) for key, value in network.state_dict().items()})
+    return network
 
 
 @contextmanager

@@ -14,12 +14,31 @@ from protodepth.errors import ConfigError
 from protodepth.features import GIB, FeatureCache
 from protodepth.methods.base import Method
 
+FEW_PIXELS = 2**15  # of a batch
 FRAMES_KEPT = 512 * 2**20  # bytes of frames that are not read again
 
 
 def half_if_fast(device: torch.device) -> Literal["bfloat16"] | None:
     """bfloat16 where the processor multiplies in it, which is half as fast again; else None, single precision."""
     return "bfloat16" if device.type == "cpu" and torch.cpu._is_avx512_bf16_supported() else None
+
+
+@contextmanager
+def threads_for(pixels: int) -> Iterator[int]:
+    """One thread for small batches: two that wait for each other beside another busy program took four times the CPU.
+
+    A fixed number of pixels, and no measurement at the start of each run: another number of threads may give other
+    last bits, and a run should not depend on how busy the machine was.
+    """
+    before = torch.get_num_threads()
+    if pixels >= FEW_PIXELS or before == 1:
+        yield before
+        return
+    torch.set_num_threads(1)
+    try:
+        yield 1
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
-from protodepth.training.fast import check_layout, kept_features
+from protodepth.training.fast import check_layout, kept_features, threads_for
 from protodepth.training.log import Log, silent
 from protodepth.training.schedule import Schedule
 from protodepth.training.state import Keeper, TrainingState
@@ -212,8 +212,10 @@ def whole_steps() -> Iterator[Callable[[], None]]:
 def train_step(learner: Learner, batch: Step, step: int) -> dict[str, float] | None:
     """One step; None (and no change of any weight) if the loss or a gradient was not finite."""
     kept = [(buffer, buffer.clone()) for buffer in learner.statistics()]
-    terms = gradients(learner, batch, step)
-    terms = None if terms is None else _apply_gradients(learner, terms, step)
+    sources = (batch,) if isinstance(batch, Batch) else batch
+    with threads_for(sum(source.sparse_depth.numel() for source in sources)):
+        terms = gradients(learner, batch, step)
+        terms = None if terms is None else _apply_gradients(learner, terms, step)
     if terms is None:  # batch norms have taken note of the batch in the forward pass, be it NaN
         for buffer, value in kept:
             buffer.copy_(value)

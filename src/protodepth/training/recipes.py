@@ -276,7 +276,12 @@ BASES: dict[str, Callable[[], BaseRecipe]] = {
 SEQUENCES: dict[str, Callable[[], SequenceRecipe]] = {"outdoor": outdoor, "indoor": indoor, "mixed": mixed}
 
 
-DRAWN: dict[str, Callable[[], DrawnRecipe]] = {"any-sensor": DrawnRecipe}
+def any_sensor() -> DrawnRecipe:
+    """The base for any sensor, at the width of the bundled one."""
+    return DrawnRecipe(preset="medium")
+
+
+DRAWN: dict[str, Callable[[], DrawnRecipe]] = {"any-sensor": any_sensor}
 
 
 Recipe = BaseRecipe | SequenceRecipe | DrawnRecipe

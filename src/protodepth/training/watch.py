@@ -24,6 +24,7 @@ from protodepth.methods.base import Method
 from protodepth.methods.statistics import share_frames
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
+from protodepth.storage.files import rounded
 from protodepth.training.fit import StopTraining
 from protodepth.types import BASE, PredictBatch
 
@@ -323,7 +324,10 @@ class Watch:
             raise Enough
 
     def blend(self) -> float:
-        """Take the best share of the way from the base to what was kept: the whole, or less where it goes too far."""
+        """Take the best share of the way from the base to what was kept: the whole, or less where it goes too far.
+
+        Own parts are rounded to half precision, before anything is said of them: their file is half as large.
+        """
         whole, best = self.kept, 1.0
         for share in SHARES if self.best_step else ():
             part = {key: torch.lerp(self.plain[key], now, share) for key, now in whole.items()}
@@ -331,6 +335,8 @@ class Watch:
             error = self.judge()
             if error < self.best:
                 self.best, self.kept, best = error, part, share
+        if self.best_step:
+            self.kept = {key: rounded(now) if key.startswith("parts.") else now for key, now in self.kept.items()}
         self.restore()
         return best
 

@@ -118,6 +118,14 @@ def test_options_stand_in_the_groups_input_output_learning_machine(capsys: pytes
             "speed --engine tensorrt: choose one of: all, none, channels_last, compiled, onnx, openvino",
         ),
         (["speed", "--runs"], "speed --runs needs a value, N"),
+        (["predict", "a.png", "b.png", "--out", "x"], "predict takes no bare word 'a.png': write options by name"),
+        (["data", "check", "--fix", "a", "b"], "data check takes no bare word 'b'"),
+        (["predict", "--depth", "a.png"], "predict has no option --depth: did you mean --sparse?"),
+        (["adapt", "--lr", "1e-2"], "adapt has no option --lr: did you mean --rate?"),
+        (
+            ["predict", "--out", "x", "--image", "a.png"],
+            "--sparse and --intrinsics missing: give --image, --sparse and",
+        ),
     ],
 )
 def test_wrong_options_are_one_line_that_says_what_was_meant(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from protodepth.data.arrays import image_array, intrinsics_array, sparse_array, to_batch, to_batches
+from protodepth.data.arrays import image_array, intrinsics_array, size_fault, sparse_array, to_batch, to_batches
 from protodepth.errors import DataError
 
 SIZE = (12, 16)
@@ -29,14 +29,13 @@ def test_bytes_and_floats_of_one_picture_mean_the_same() -> None:
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (IMAGE.transpose(2, 0, 1), "move the channels last"),
         (IMAGE[None], r"shape \(1, 12, 16, 3\), expected \(height, width, 3\)"),
         (IMAGE.astype(np.float32), r"values from 0 to 255.*divide by 255"),
-        (IMAGE.astype(np.uint16) * 256, "divide by 255"),
+        (IMAGE.astype(np.uint16) * 256, "divide by 65535"),
         (IMAGE / 255.0 - 0.5, "values from -0.5"),
         (np.full((*SIZE, 3), np.nan), "NaN"),
         (np.full((*SIZE, 3), "x"), "expected numbers"),
-        (None, "expected numbers"),
+        (None, "image is missing"),
         ([[1, 2], [3]], "cannot be read as an array"),
         (np.zeros((7, 16, 3), np.uint8), "at least 8x8"),
         (np.zeros((0, 0, 3), np.uint8), "at least 8x8"),
@@ -56,10 +55,10 @@ def test_points_may_be_missing_as_zero_or_nan_and_come_with_a_channel() -> None:
 @pytest.mark.parametrize(
     ("sparse", "message"),
     [
-        (SPARSE.T, r"shape \(16, 12\), expected \(12, 16\) like the image"),
-        (-SPARSE, "negative or infinite"),
-        (np.where(SPARSE > 0, np.inf, 0), "negative or infinite"),
-        (np.where(SPARSE > 0, -np.inf, 0), "negative or infinite"),
+        (SPARSE.T, r"shape \(16, 12\), expected a map of \(12, 16\) like the image.*turned by 90 degrees"),
+        (-SPARSE, "negative and 0 infinite"),
+        (np.where(SPARSE > 0, np.inf, 0), "0 negative and"),
+        (np.where(SPARSE > 0, -np.inf, 0), "negative and 0 infinite"),
         (np.zeros(SIZE), "no points"),
         (SPARSE > 0, "a mask of true and false"),
         (np.full(SIZE, np.nan), "no points"),
@@ -83,7 +82,7 @@ def test_four_numbers_are_the_matrix() -> None:
     ("intrinsics", "message"),
     [
         ((20, 21, 8), r"shape \(3,\), expected \(3, 3\) or four numbers"),
-        (np.eye(4), r"shape \(4, 4\)"),
+        (np.eye(5), r"shape \(5, 5\)"),
         ((0, 21, 8, 6), "positive focal lengths"),
         ((20, -21, 8, 6), "positive focal lengths"),
         ((np.nan, 21, 8, 6), "finite"),
@@ -116,3 +115,16 @@ def test_several_frames_become_one_batch_in_order() -> None:
     assert torch.equal(batch[1:].image, single.image)
     with pytest.raises(DataError, match="one size"):
         to_batches([IMAGE, IMAGE[:, :12]], [SPARSE, SPARSE[:, :12]], [K, K])
+
+
+@pytest.mark.parametrize(
+    ("depth", "picture", "message"),
+    [
+        ((320, 240), (240, 320), "turned by 90 degrees"),
+        ((240, 320), (720, 960), "make the picture 320x240 and divide the intrinsics by 3"),
+        ((480, 640), (240, 320), "project the points into the picture again"),  # nothing says which points to drop
+        ((240, 320), (480, 848), "project the points into the picture again"),
+    ],
+)
+def test_two_sizes_come_with_their_remedy(depth: tuple[int, int], picture: tuple[int, int], message: str) -> None:
+    assert message in str(size_fault(depth, picture))

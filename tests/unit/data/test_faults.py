@@ -69,7 +69,7 @@ OF_RECORDINGS = [
     ("sparse/7.png", array_with(np.nan), "nan", "1 NaN or infinite"),
     ("sparse/7.png", array_with(-2.0), "negative", "goes down to -2"),
     ("sparse/7.png", lambda p: images.write_depth(p, np.ones((20, 28)), "mm"), "size",
-     "shape (20, 28), its image (40, 56)"),
+     "is 28x20, its picture 56x40: make the picture 28x20 and divide the intrinsics by 2"),
     ("image/7.png", lambda p: images.write_depth(p, np.ones((40, 56)), "mm"), "unreadable", "expected 8-bit colour"),
     ("sparse/7.png", lambda p: p.unlink(), "unpaired", "image/7.png has no depth map of its name"),
     ("image/7.png", lambda p: p.unlink(), "unpaired", "sparse/7.png is a depth map without an image"),

@@ -47,10 +47,46 @@ def test_paths(tmp_path: Path, as_text: bool) -> None:
         IMAGE.transpose(2, 0, 1),
         torch.from_numpy(IMAGE).permute(2, 0, 1),
         IMAGE.astype(np.float32) / 255,
+        np.dstack([IMAGE, IMAGE[..., :1]]),
+        torch.from_numpy(np.dstack([IMAGE, IMAGE[..., :1]])).permute(2, 0, 1),
     ],
 )
 def test_pictures_of_every_kind(image: Any) -> None:
     torch.testing.assert_close(read(image, POINTS, CAMERA)[0].image, read(IMAGE, POINTS, CAMERA)[0].image)
+
+
+GREY = IMAGE[..., 0]
+
+
+@pytest.mark.parametrize("image", [GREY, GREY[..., None], GREY[None], torch.from_numpy(GREY)[None]])
+def test_grey_pictures_have_one_channel_anywhere(image: Any) -> None:
+    batch = read(image, POINTS, CAMERA)[0]
+    torch.testing.assert_close(batch.image[0, 2], torch.from_numpy(GREY) / 255)
+
+
+@pytest.mark.parametrize(
+    "camera",
+    [
+        {"fx": 14, "fy": 14, "cx": 8, "cy": 6},
+        {"fl_x": 14, "fl_y": 14, "cx": 8, "cy": 6},
+        {"K": K.tolist()},
+        np.c_[K, np.zeros(3)],
+        np.pad(K, ((0, 1), (0, 1))),
+    ],
+)
+def test_cameras_of_every_kind(camera: Any) -> None:
+    np.testing.assert_allclose(read(IMAGE, POINTS, camera)[0].intrinsics[0], K)
+
+
+def test_masked_values_are_no_points() -> None:
+    masked = np.ma.array(np.where(POINTS > 0, POINTS, 9.0), mask=POINTS == 0)
+    np.testing.assert_allclose(read(IMAGE, masked, CAMERA)[0].sparse_depth[0, 0], POINTS)
+
+
+def test_a_batch_of_one_picture_may_come_with_one_map() -> None:
+    batch, several = read(torch.from_numpy(IMAGE).permute(2, 0, 1)[None], POINTS, CAMERA)
+    assert several
+    np.testing.assert_allclose(batch.sparse_depth[0, 0], POINTS)
 
 
 def test_a_frame_brings_everything() -> None:
@@ -86,6 +122,11 @@ def test_whole_numbers_need_their_unit() -> None:
         ((IMAGE, None, CAMERA), "sparse depth is missing"),
         ((IMAGE, np.full(SIZE, 65535, np.uint16), CAMERA), "no points"),
         ((IMAGE, POINTS, None), "intrinsics is missing"),
+        ((None, POINTS, CAMERA), "image is missing"),
+        ((IMAGE, POINTS, {"f": 14}), r"has the keys \['f'\], expected fx, fy, cx, cy"),
+        ((IMAGE.astype(np.uint16) * 257, POINTS, CAMERA), "divide by 65535"),
+        ((IMAGE, np.ones((50, 3)), CAMERA), "expected a map of"),
+        ((IMAGE, POINTS.T, CAMERA), "turned by 90 degrees"),
         (([], [], CAMERA), "no frames were given"),
         (([IMAGE, IMAGE], [POINTS], CAMERA), "2 images, 1 sparse maps and 2 cameras"),
     ],

@@ -12,7 +12,18 @@ from protodepth.experiments.planning import Planner, Training
 from protodepth.report.results import METHOD_NAMES
 
 
+def measured_own() -> float:
+    """A copy of every part beside finetuning at the rate of the recipe."""
+    rows = json.loads((ROOT / "benchmarks" / "worlds_own_parts.json").read_text())["rows"]
+    seconds = {(r["world"], r["way"]): r["cpu_seconds"] for r in rows}
+    copies = "protodepth@0.01?parts=merges+head+image_stages+depth_stages&factors=parts:0.2"
+    worlds = ("corridor_night", "highway")
+    return float(np.mean([seconds[world, copies] / seconds[world, "finetune@0.001"] for world in worlds]))
+
+
 def measured(method: str) -> float:
+    if method == "protodepth-own":
+        return measured_own()
     experiments = json.loads((ROOT / "benchmarks" / "worlds_results.json").read_text())["experiments"]
     if method in ("ancl", "cmp", "l2p"):
         network, ratios = "Uformer" if method == "l2p" else "KBNet", []

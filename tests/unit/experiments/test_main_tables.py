@@ -1,5 +1,6 @@
 """Scores over seeds, paired differences, gains, costs, findings."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +35,11 @@ def find(table: Table, *heads: str) -> dict[str, Value | str]:
     return dict(zip(names, line.cells, strict=True))
 
 
+def signed_numbers(text: str) -> list[float]:
+    """A difference and the ends of its interval."""
+    return [float(number) for number in re.findall(r"[-+][0-9.]+", text)]
+
+
 def test_scores_are_mean_and_spread_over_seeds_beside_the_printed_numbers(rows):
     table = main_tables.score_table(rows, "indoor", paper=True)
     fine = find(table, "Finetuned")["Forgetting MAE"]
@@ -49,7 +55,10 @@ def test_paired_differences_use_the_same_seed_and_two_seeds_decide_nothing(rows)
     table = main_tables.paired_table(rows)
     cells = find(table, "Finetuned minus ProtoDepth")
     assert cells["Forgetting MAE"].startswith("+40.00 (")
-    assert cells["Average performance MAE"].startswith(f"{((33 - 26) / 3 + (29 - 26) / 3) / 2:+.1f} (+1.0 to +2.3)")
+    mean, low, high = signed_numbers(cells["Average performance MAE"])
+    assert mean == pytest.approx(((33 - 26) / 3 + (29 - 26) / 3) / 2, abs=0.05)
+    # Student's t of one degree of freedom times the standard error of 7/3 and 1, which 2000 resamples know to 5 %
+    assert (high - mean, mean - low) == pytest.approx((12.706 * 2 / 3,) * 2, rel=0.05)
     assert cells["Average performance MAE"].endswith("undecided")
     assert cells["seeds"] == "2"
     assert find(table, "Finetuned minus ProtoDepth-A")["Forgetting MAE"].startswith("+30.00 (")
@@ -69,10 +78,10 @@ def test_findings_say_zero_forgetting_and_where_agnostic_wins(rows):
     assert "75.0 % below the best baseline's on average (over 4 cells of network and metric): less than half" in text
     assert "ProtoDepth-A beats ProtoDepth in: no cell." in text
     assert "In the paper it does in: VOICED" in text
-    end = (
-        "KBNet, Error at the end (MAE): ProtoDepth 8.0 mm, Finetuned 10.5 mm, difference +2.5 (+1.5 to +3.5), 2 seed(s)"
-    )
-    assert f"{end}, fewer than 3 seeds: undecided." in text  # ours (10 + 6) / 2; the baseline 11.5 and 9.5
+    end = "KBNet, Error at the end (MAE): ProtoDepth 8.0 mm, Finetuned 10.5 mm, difference "
+    (sentence,) = (line for line in main_tables.findings(rows, "indoor") if line.startswith(end))
+    assert sentence.endswith("), 2 seed(s), fewer than 3 seeds: undecided.")
+    assert signed_numbers(sentence)[0] == 2.5  # ours (10 + 6) / 2; the baseline 11.5 and 9.5
     assert "KBNet, ProtoDepth-A above ProtoDepth (MAE): Average performance +3.8 %" in text
     assert "later domains when learned (MAE): ProtoDepth 6.0 mm, Finetuned 7.0 mm (-14.3 %)" in text
 

@@ -108,6 +108,16 @@ def test_the_chart_has_every_point_at_its_place_and_names_it():
     assert {"A", "B", "n", "m", "floor, 300"} <= set(texts)
 
 
+@pytest.mark.parametrize("end", [80.0, 100.0, 300.0])
+def test_the_line_of_nothing_forgotten_crosses_the_chart_wherever_the_points_are(end: float):
+    text = plane_chart([Spot(100, end, "#111111", "A", "n")], [], x_label="x", y_label="y")
+    lines = re.findall(r'd="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', text)
+    assert len(lines) == 1
+    left, low, right, high = map(float, lines[0])
+    assert (left, right) == (66, 590)  # the sides of the chart
+    assert 14 <= high < low <= 330
+
+
 @pytest.mark.parametrize("values", [(-0.01, 0.0, 4.0), (0.0, -3.0, 4.0)])
 def test_forgetting_below_zero_is_no_better_than_zero(values):
     from protodepth.report import results, tables

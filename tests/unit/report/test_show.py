@@ -66,8 +66,19 @@ def test_data_is_a_contact_sheet() -> None:
 def test_show_is_a_figure_with_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     figure = PREDICTION.show()
-    assert "domain room" in figure.axes[0].get_title()
+    assert "domain: room" in figure.axes[0].get_title()
     assert len(figure.axes[0].images) == 1
+
+
+def test_a_notebook_shows_the_figure_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib import pyplot
+
+    shown = []
+    monkeypatch.setattr("matplotlib.get_backend", lambda: "module://matplotlib_inline.backend_inline")
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.gcf()))
+    assert PREDICTION.show() is None  # the last line of a cell is shown by what it is
+    assert len(shown) == 1
+    pyplot.close(shown[0])
 
 
 def test_a_cloud_has_points_and_colours_and_a_file(tmp_path: Path) -> None:
@@ -89,6 +100,13 @@ def test_save_writes_everything_that_is_known(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "prediction.json").read_text())["domain"] == "room"
     bare = Prediction(depth=DEPTH, domain="x", similarity={}).save(tmp_path / "bare")
     assert "cloud.ply" not in {p.name for p in bare}
+
+
+def test_a_prediction_is_an_array_of_depth_and_is_saved_into_a_folder(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(np.asarray(PREDICTION), DEPTH)
+    with pytest.raises(DataError, match="give a folder"):
+        PREDICTION.save(tmp_path / "depth.png")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_learned_and_measured_is_said_in_a_line_or_two() -> None:

@@ -67,6 +67,16 @@ def test_tensors_of_every_type_come_back_exactly(tmp_path: Path, dtype: torch.dt
         assert torch.equal(back[name], tensor)
 
 
+def test_only_what_loses_nothing_is_written_in_half_the_bytes() -> None:
+    exact, inexact = files.rounded(torch.randn(50)), torch.tensor([1.0, 0.1])
+    tensors = {"exact": exact, "inexact": inexact, "huge": torch.tensor([1e6]), "nan": torch.tensor([torch.nan]),
+               "count": torch.tensor([3])}  # fmt: skip
+    compact = files.compact(tensors)
+    assert {name for name, t in compact.items() if t.dtype == torch.float16} == {"exact"}
+    assert torch.equal(compact["exact"].float(), exact)
+    assert all(compact[name] is tensors[name] for name in tensors if name != "exact")
+
+
 def test_tensors_come_back_in_the_order_they_were_written_in(tmp_path: Path) -> None:
     """Domains and buffers are named in it; safetensors itself gives another order in every process."""
     names = [f"{name}.{n}" for name in ("room", "warehouse", "atrium", "corridor") for n in (2, 0, 1)]

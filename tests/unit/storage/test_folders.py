@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from conftest import random_batch, shake, tiny_lite, tiny_model
+from helpers.descriptions import as_version_1, edit
 from protodepth.backbones.hooked import wrap
 from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
 from protodepth.model import ProtoDepth
@@ -59,7 +60,8 @@ def test_the_folder_has_the_promised_layout(model: ProtoDepth, tmp_path: Path) -
     domains = {f"domains/{d}/{file}" for d in model.domains for file in parts}
     assert files - {"README.md"} == {"config.json", "backbone.safetensors", *domains}
     meta = json.loads((tmp_path / "m/domains/night/meta.json").read_text())
-    assert meta["format_version"] == 1
+    assert meta["format_version"] == 3
+    assert len(meta["sealed"]) == 64
     assert meta["backbone_sha256"] == model.fingerprint()
     assert [s["name"] for s in meta["latents"]] == [s.name for s in model.backbone.latent_specs]
     assert meta["config"]["image_size"] == 4
@@ -159,18 +161,67 @@ def test_every_flipped_bit_of_the_weights_is_noticed(model: ProtoDepth, tmp_path
 
 
 @pytest.mark.parametrize("file", ["config.json", "domains/night/meta.json"])
-def test_a_damaged_description_never_ends_in_a_traceback(model: ProtoDepth, tmp_path: Path, file: str) -> None:
+def test_a_damaged_description_is_refused_and_never_ends_in_a_traceback(
+    model: ProtoDepth, tmp_path: Path, file: str
+) -> None:
     model.save_pretrained(tmp_path / "m")
     path = tmp_path / "m" / file
     good = path.read_bytes()
     random = np.random.default_rng(1)
-    for _ in range(60):
+    for _ in range(120):
         bad = bytearray(good)
-        for position in random.integers(0, len(good), 3):
+        for position in random.integers(0, len(good), random.integers(1, 4)):
             bad[position] = int(random.integers(256))
         path.write_bytes(bytes(bad))
         with contextlib.suppress(ProtoDepthError):  # any other error fails the test
             ProtoDepth.from_pretrained(tmp_path / "m")
+            assert json.loads(bad) == json.loads(good)  # only white space may differ in what is taken
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("config.json", '"separation": 0.25', '"separation": 0.26'),  # a setting that any value fits
+        ("config.json", '"separation"', '"separatiom"'),
+        ("config.json", '"format_version": 3', '"format_version": 1'),
+        ("config.json", '"format_version": 3', '"format_version": 2'),
+        ("config.json", '"sealed": "', '"sealed": "0'),
+        ("domains/night/meta.json", '"stop_gradient": true', '"stop_gradient": false'),
+        ("domains/night/meta.json", '"format_version": 3', '"format_version": 1'),
+        ("domains/night/meta.json", '"history": {}', '"history": {"source": "elsewhere"}'),
+    ],
+)
+def test_a_changed_setting_is_refused_when_a_model_is_loaded_and_when_it_is_written_over(
+    model: ProtoDepth, tmp_path: Path, file: str, before: str, after: str
+) -> None:
+    """Also one that leaves a model that can be built."""
+    model.save_pretrained(tmp_path / "m")
+    path = tmp_path / "m" / file
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+    for refused in (lambda: ProtoDepth.from_pretrained(tmp_path / "m"), lambda: model.save_pretrained(tmp_path / "m")):
+        with pytest.raises(CheckpointError, match=rf"{path.name} .*it was edited or is damaged"):
+            refused()
+    assert path.read_text() == text.replace(before, after)
+
+
+def test_a_folder_without_a_checksum_of_its_settings_is_taken_and_it_is_said_once(
+    model: ProtoDepth, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Folders that earlier versions wrote; saved again they have one."""
+    model.save_pretrained(tmp_path / "m")
+    assert ProtoDepth.from_pretrained(tmp_path / "m").domains
+    assert caplog.text == ""
+    for file in (tmp_path / "m").rglob("*.json"):
+        as_version_1(file)
+    again = ProtoDepth.from_pretrained(tmp_path / "m")
+    assert caplog.text.count("have no checksum") == 1
+    assert tiny_model().load_domain(tmp_path / "m" / "domains" / "night") == "night"
+    assert caplog.text.count("have no checksum") == 2
+    again.save_pretrained(tmp_path / "m")
+    assert ProtoDepth.from_pretrained(tmp_path / "m").domains == model.domains
+    assert caplog.text.count("have no checksum") == 2
 
 
 @pytest.mark.parametrize(
@@ -204,11 +255,11 @@ def test_a_wrong_entry_in_a_description_is_one_clear_error(
     model: ProtoDepth, tmp_path: Path, file: str, key: str, value: object
 ) -> None:
     model.save_pretrained(tmp_path / "m")
-    path = tmp_path / "m" / file
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    edit(tmp_path / "m" / file, **{key: value})
     with pytest.raises(ProtoDepthError) as caught:
         ProtoDepth.from_pretrained(tmp_path / "m")
     assert "\n" not in str(caught.value)
+    assert "checksum it states" not in str(caught.value)  # the entry itself is refused
 
 
 # --- what is overwritten, and when ------------------------------------------------------------------------------------
@@ -366,7 +417,6 @@ def test_statistics_travel_with_a_domain_and_those_of_another_network_are_refuse
     meta = json.loads((tmp_path / "d" / "meta.json").read_text())
     for tensors in ({"mean": torch.zeros(c)}, Statistics.of(torch.randn(5, c + 1), torch.randn(3, c + 1)).tensors()):
         digest = stored_files.write_tensors(tmp_path / "d" / "statistics.safetensors", tensors)
-        changed = {**meta, "sha256": {**meta["sha256"], "statistics.safetensors": digest}}
-        stored_files.write_json(tmp_path / "d" / "meta.json", changed)
+        edit(tmp_path / "d" / "meta.json", sha256={**meta["sha256"], "statistics.safetensors": digest})
         with pytest.raises(CheckpointError, match="does not fit this network"):
             tiny_model().load_domain(tmp_path / "d")

@@ -1,11 +1,11 @@
 """Names and paths that others wrote stay in their folder."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from conftest import tiny_model
+from helpers.descriptions import edit
 from protodepth.cli.main import run
 from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
 from protodepth.model import ProtoDepth
@@ -40,10 +40,6 @@ def place(tmp_path: Path, model: ProtoDepth) -> Path:
     model.save_pretrained(tmp_path / "m")
     model.save_domain("night", tmp_path / "secret")
     return tmp_path
-
-
-def edit(file: Path, **changes: object) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 @pytest.mark.parametrize("name", ["../../secret", "{place}/secret", "../domains/night", "night/../night"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import shake
+from helpers.descriptions import as_version_1, edit
 from protodepth.errors import CheckpointError
 from protodepth.model import ProtoDepth
 from protodepth.storage import folders, replace
@@ -85,7 +86,7 @@ def test_a_folder_without_a_checksum_of_its_card_is_replaced_as_before(model: Pr
     model.save_pretrained(tmp_path / "m")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     del config["sha256"]["README.md"]
-    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    as_version_1(tmp_path / "m" / "config.json", sha256=config["sha256"])
     model.delete_domain("night")
     model.save_pretrained(tmp_path / "m")
     assert "night" not in (tmp_path / "m" / "README.md").read_text()
@@ -99,7 +100,7 @@ def test_a_list_of_names_cannot_make_files_of_others_ours(model: ProtoDepth, tmp
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     config["sha256"]["thesis.tex"] = config["sha256"]["../outside"] = "0" * 64
     config["domains"] += ["../../outside/d", "linked"]
-    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    edit(tmp_path / "m" / "config.json", **config)
     (tmp_path / "m" / "domains" / "linked").symlink_to(tmp_path / "outside" / "d")
     before = tree(tmp_path / "outside")
     model.save_pretrained(tmp_path / "m")

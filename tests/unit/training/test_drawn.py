@@ -95,13 +95,21 @@ def test_a_run_begins_with_the_weights_of_the_model_that_it_is_given(tmp_path: P
         assert all(torch.equal(held[k], v) for k, v in given.state_dict().items())
 
 
-def test_a_start_of_another_network_or_size_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_a_start_of_another_network_or_a_wider_one_is_refused_before_anything_runs(tmp_path: Path) -> None:
     for preset in ("small", "large"):
         ProtoDepth(backbones.get("scalefree").from_preset(preset)).save_pretrained(tmp_path / preset)
     drawn.check_drawn(replace(TINY, start=str(tmp_path / "small")))
-    for start in (str(tmp_path / "large"), "worlds-tiny"):
-        with pytest.raises(ConfigError, match="same network and preset"):
+    for start, reason in ((str(tmp_path / "large"), "narrower"), ("worlds-tiny", "same network")):
+        with pytest.raises(ConfigError, match=reason):
             drawn.check_drawn(replace(TINY, start=start))
+
+
+def test_a_wider_network_begins_with_what_a_narrow_one_has_learned(tmp_path: Path) -> None:
+    given = backbones.get("scalefree").from_preset("small")
+    ProtoDepth(given).save_pretrained(tmp_path / "given")
+    network = drawn.DrawnLearner(replace(TINY, preset="medium", start=str(tmp_path / "given"))).network
+    assert torch.equal(network.state_dict()["head.weight"][:, :24], given.state_dict()["head.weight"])
+    assert not network.state_dict()["head.weight"][:, 24:].any()
 
 
 def test_the_loss_of_the_truth_is_zero_and_of_the_scaffold_about_two_and_a_third() -> None:

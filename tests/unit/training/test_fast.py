@@ -1,5 +1,6 @@
 """Latents that are kept while a domain is learned: the same steps, fewer passes of the encoder."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from protodepth.data.frame import Domain, Subset
 from protodepth.errors import ConfigError
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import Method, build
+from protodepth.training import fast
 from protodepth.training.fast import KeptFrames, half_if_fast, kept_features
 from protodepth.training.fit import fit
 from protodepth.training.schedule import Schedule
@@ -27,9 +29,13 @@ class Passes:
 
         def counted(batch):
             self.frames += len(batch)
+            self.seen()
             return encode(batch)
 
         monkeypatch.setattr(method.backbone, "encode", counted)
+
+    def seen(self) -> None:
+        """For tests that look at more than the count."""
 
 
 def learned(name: str, schedule: Schedule, room: Domain, monkeypatch: pytest.MonkeyPatch) -> tuple[Method, int]:
@@ -117,3 +123,35 @@ def test_half_precision_is_for_processors_that_multiply_in_it(monkeypatch: pytes
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda s=supported: s)
         assert half_if_fast(torch.device("cpu")) == expected
         assert half_if_fast(torch.device("meta")) is None
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_batches_run_on_one_thread_and_the_number_is_put_back() -> None:
+    with fast.threads_for(fast.FEW_PIXELS - 1) as threads:
+        assert threads == torch.get_num_threads() == 1
+    with fast.threads_for(fast.FEW_PIXELS) as threads:
+        assert threads == torch.get_num_threads() == 2
+    with pytest.raises(ValueError, match="stop"), fast.threads_for(1):
+        raise ValueError("stop")
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("limit", "threads"), [(fast.FEW_PIXELS, 1), (1, 2)])
+def test_a_training_step_counts_the_pixels_of_its_batch(
+    room: Domain, monkeypatch: pytest.MonkeyPatch, limit: int, threads: int
+) -> None:
+    """Beside a busy program two threads at 64x96 took four times the CPU time: see docs/performance.md."""
+    counts = []
+    monkeypatch.setattr(fast, "FEW_PIXELS", limit)
+    monkeypatch.setattr(Passes, "seen", lambda self: counts.append(torch.get_num_threads()))
+    learned("protodepth", replace(SCHEDULE, steps=2), room, monkeypatch)
+    assert counts == [threads] * 2

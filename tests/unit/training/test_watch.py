@@ -207,6 +207,18 @@ def test_at_the_end_the_best_share_of_the_way_from_the_base_is_kept(model: Proto
     assert none.blend() == 1.0  # nothing was kept: nothing is tried
 
 
+def test_own_parts_are_rounded_before_the_verdict_but_the_base_is_never(model: ProtoDepth) -> None:
+    judge = watch(model, (5.0, 3.0, 4.0, 4.0, 4.0))
+    judge.kept = judge.kept | {"parts.head.weight": torch.tensor([0.1])}
+    judge.plain = judge.plain | {"parts.head.weight": torch.tensor([0.1])}
+    judge.blend()
+    assert float(judge.kept["parts.head.weight"]) == pytest.approx(0.1, rel=1e-7)  # step 0: what the network has
+    judge.best_step = 1
+    judge.blend()
+    assert float(judge.kept["parts.head.weight"]) == 0.0999755859375  # the nearest number of half precision
+    assert torch.equal(judge.kept["sets.latent.W"], judge.plain["sets.latent.W"])
+
+
 def _one_step(model: ProtoDepth, judge: Watch) -> None:
     with torch.no_grad():
         for parameter in model.domain("night").parameters():

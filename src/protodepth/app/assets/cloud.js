@@ -31,7 +31,7 @@
     return { canvas, cloud: lift(text) };
   });
   const hint = document.createElement("p");
-  hint.textContent = "Drag to turn, wheel to zoom, arrow keys and + - work too, 0 resets.";
+  hint.textContent = "Drag to turn, wheel or two fingers to zoom, arrow keys and + - work too, 0 resets.";
   document.body.append(hint);
 
   function drawPanel({ canvas, cloud }) {
@@ -74,19 +74,23 @@
     "+": () => scale(1.15), "=": () => scale(1.15), "-": () => scale(1 / 1.15), 0: () => { Object.assign(view, start); draw(); },
   };
   for (const { canvas } of panels) {
-    let held = null;
-    canvas.addEventListener("pointerdown", event => { canvas.setPointerCapture(event.pointerId); held = [event.clientX, event.clientY]; });
+    const held = new Map();                                     // pointer -> where it is; two fingers zoom
+    const gap = () => { const [a, b] = [...held.values()]; return Math.max(1, Math.hypot(a[0] - b[0], a[1] - b[1])); };
+    canvas.addEventListener("pointerdown", event => { canvas.setPointerCapture(event.pointerId); held.set(event.pointerId, [event.clientX, event.clientY]); });
     canvas.addEventListener("pointermove", event => {
-      if (!held) return;
-      turn((event.clientX - held[0]) * 0.006, (event.clientY - held[1]) * 0.006);
-      held = [event.clientX, event.clientY];
+      const before = held.get(event.pointerId);
+      if (!before) return;
+      const wide = held.size === 2 ? gap() : 0;
+      held.set(event.pointerId, [event.clientX, event.clientY]);
+      if (wide) scale(gap() / wide);
+      else turn((event.clientX - before[0]) * 0.006, (event.clientY - before[1]) * 0.006);
     });
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { held = null; });
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, event => held.delete(event.pointerId));
     canvas.addEventListener("wheel", event => { event.preventDefault(); scale(Math.exp(-event.deltaY * 0.0012)); }, { passive: false });
     canvas.addEventListener("keydown", event => {
       if (event.key in keys && !event.ctrlKey && !event.metaKey && !event.altKey) { event.preventDefault(); keys[event.key](); }
     });
     new ResizeObserver(draw).observe(canvas);
   }
-  draw();
+  panels.forEach(drawPanel);                                    // at once: below the first screen no animation frame comes
 })();

@@ -56,7 +56,7 @@ def _motion(
     middle = float(np.median(depth[depth > 0])) if (depth > 0).any() else 2.0
     height, width = depth.shape
     focal = entries[0]["K"][0] / width
-    step = stride or motion.choose_stride(poses, focal, middle, height / width)
+    step = stride or motion.choose_stride(poses, focal, middle, height / width)[0]
     return step, motion.still_by_pose(poses, step, focal, middle)
 
 

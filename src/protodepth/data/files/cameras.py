@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.data.files.text import load_array, number, parse_json, read_text
+from protodepth.data.files.text import load_array, number, numbers, parse_json, read_text
 from protodepth.errors import DataError, MissingFileError
 from protodepth.types import Float
 
@@ -84,8 +84,9 @@ def read_intrinsics(path: Path) -> Float[np.ndarray, "3 3"]:
         return _from_json(text, path)
     if suffix in (".yaml", ".yml"):
         return _from_yaml(text, path)
-    colmap = _from_colmap(text, path)
-    return intrinsics_matrix(numbers_in(text, str(path)), str(path)) if colmap is None else colmap
+    other = _from_colmap(text, path)
+    other = _from_four(text, path) if other is None else other
+    return intrinsics_matrix(numbers_in(text, str(path)), str(path)) if other is None else other
 
 
 def numbers_in(text: str, where: str) -> list[float]:
@@ -126,7 +127,15 @@ MATRICES = ("K", "k", "intrinsics", "intrinsic_matrix", "camera_matrix")
 
 
 def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
-    value: Any = parse_json(text, path)
+    return named_intrinsics(parse_json(text, path), str(path))
+
+
+def named_intrinsics(value: Any, where: str) -> Float[np.ndarray, "3 3"]:
+    """K from numbers, or from a dictionary in one of the notations of JSON files.
+
+    >>> named_intrinsics({"fx": 500, "fy": 500, "ppx": 320, "ppy": 240}, "intrinsics")[0].tolist()
+    [500.0, 0.0, 320.0]
+    """
     columns = isinstance(value, dict) and "intrinsic_matrix" in value  # Open3D writes column by column
     if isinstance(value, dict):
         names = next((four for four in FOUR if all(k in value for k in four)), None)
@@ -138,16 +147,16 @@ def _from_json(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
             value = value.get("data", value) if isinstance(value, dict) else value
         else:
             known = "fx, fy, cx, cy (or fl_x, fl_y; ppx, ppy) or K (nine numbers)"
-            raise DataError(f"{path} has the keys {sorted(value)}, expected {known}")
+            raise DataError(f"{where} has the keys {sorted(map(str, value))}, expected {known}")
     try:
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "iuf":
             raise ValueError(numbers.dtype)
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"{path}: the intrinsics are not numbers") from None
+        raise DataError(f"{where}: the intrinsics are not numbers") from None
     if columns and numbers.shape == (9,) and not numbers[2] and not numbers[5]:
         numbers = numbers.reshape(3, 3).T
-    return intrinsics_matrix(numbers, str(path))
+    return intrinsics_matrix(numbers, where)
 
 
 def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
@@ -159,14 +168,22 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
         if place:
             numbers = [m.group() for _, m in zip(range(count), _NUMBER.finditer(place.group(1)), strict=False)]
             return intrinsics_matrix(numbers_in(" ".join(numbers), str(path)), str(path))
-    for head in ("", "Camera\\.", "Camera1\\."):
-        four = [re.search(rf"^\s*{head}{key}\s*:\s*([-+.\deE]+)", text, re.MULTILINE) for key in FOUR[0]]
-        if all(four):
-            return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
+    four = _from_four(text, path)
+    if four is not None:
+        return four
     raise DataError(
         f"{path} has neither K (camera_info), camera_matrix (OpenCV), intrinsics (Kalibr), Camera.fx (ORB-SLAM) "
         "nor fx, fy, cx, cy"
     )
+
+
+def _from_four(text: str, path: Path) -> Float[np.ndarray, "3 3"] | None:
+    """K from lines ``fx: 500`` or ``fx = 500``, as people write them and ORB-SLAM does; None for any other text."""
+    for head in ("", "Camera\\.", "Camera1\\."):
+        four = [re.search(rf"^\s*{head}{key}\s*[:=]\s*([-+.\deE]+)", text, re.MULTILINE) for key in FOUR[0]]
+        if all(four):
+            return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
+    return None
 
 
 # places of fx, fy, cx, cy among the numbers of COLMAP's models whose pictures are near to a pinhole's
@@ -236,12 +253,17 @@ def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4
     return inverse(to_tau) @ from_t
 
 
+def poses_are_valid(poses: Float[np.ndarray, "n 4 4"]) -> np.ndarray:
+    """Which poses are such: finite, with a rotation (trackers write zeros or -inf when lost)."""
+    finite = np.isfinite(poses).all((1, 2))
+    R = np.where(finite[:, None, None], poses[:, :3, :3], 0.0)
+    straight = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max((1, 2)) < 1e-2
+    return finite & straight & (np.linalg.det(R) > 0)
+
+
 def pose_is_valid(pose: Float[np.ndarray, "4 4"]) -> bool:
-    """Whether a pose is one: finite, with a rotation (trackers write zeros or -inf when lost)."""
-    if not np.isfinite(pose).all():
-        return False
-    R = pose[:3, :3]
-    return bool(np.abs(R @ R.T - np.eye(3)).max() < 1e-2 and np.linalg.det(R) > 0)
+    """Whether a pose is one; see ``poses_are_valid``."""
+    return bool(poses_are_valid(pose[None])[0])
 
 
 def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
@@ -263,7 +285,9 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
             f"{path} has {len(lines)} poses for {len(ids)} images: expected one line of 16 numbers for each image "
             "in order, or the image's name and 16 numbers"
         )
-    table = {words[0] if named else ids[i]: _pose_line(words[named:], path, n) for i, (n, words) in enumerate(lines)}
+    rows = np.reshape([_pose_line(words[named:], path, n) for n, words in lines], (-1, 4, 4))
+    rows[~poses_are_valid(rows)] = np.nan
+    table = dict(zip([words[0] for _, words in lines] if named else ids, rows, strict=True))
     lost = np.full((4, 4), np.nan)
     return np.stack([table.get(i, lost) for i in ids]) if ids else np.empty((0, 4, 4))
 
@@ -318,13 +342,12 @@ def _moved(seven: np.ndarray) -> Float[np.ndarray, "4 4"]:
     return rigid(quaternion_matrix(seven[3:]), seven[:3])
 
 
-def _pose_line(words: Sequence[str], path: Path, row: int) -> Float[np.ndarray, "4 4"]:
+def _pose_line(words: Sequence[str], path: Path, row: int) -> list[float]:
+    """16 numbers."""
     try:
-        values = [number(w) for w in words]
+        values = numbers(words)
     except ValueError:
         raise DataError(f"{path}, line {row}: not all words are numbers") from None
     if len(values) not in (12, 16):
         raise DataError(f"{path}, line {row} has {len(values)} numbers, expected 16 (4x4, row by row) or 12 (3x4)")
-    pose = np.eye(4)
-    pose[: len(values) // 4] = np.reshape(values, (-1, 4))
-    return pose if pose_is_valid(pose) else np.full((4, 4), np.nan)
+    return values if len(values) == 16 else [*values, 0.0, 0.0, 0.0, 1.0]

@@ -8,7 +8,8 @@ import io
 import logging
 import math
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -33,13 +34,18 @@ logger = logging.getLogger("protodepth")
 
 LARGEST = 65535
 UNITS: dict[str, float] = {"kitti": 256.0, "mm": 1000.0, "cm": 100.0, "tum": 5000.0, "metres": 1.0}  # steps a metre
-SPELLED = {"m": "metres", "metre": "metres", "meter": "metres", "meters": "metres", "millimetres": "mm"}
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp")
+SPELLED = {
+    "m": "metres",
+    **dict.fromkeys(("metre", "meter", "meters"), "metres"),
+    **dict.fromkeys(("millimetres", "millimetre", "millimeters", "millimeter"), "mm"),
+    **dict.fromkeys(("centimetres", "centimetre", "centimeters", "centimeter"), "cm"),
+}
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp", ".tif", ".tiff")
 DEPTH_SUFFIXES = (".png", ".npy", ".exr", ".pgm", ".tif", ".tiff")
 ARRAY_SUFFIXES = (".npy", ".exr")  # not pictures; fractions in them are metres
 _FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "TIFF")  # Pillow knows many more; files come from strangers
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")
-_DEEP = "{name} is a {mode} picture, expected 8-bit colour: is it a depth map?"
+_DEEP = "{name} is a {mode} picture, expected 8-bit colour: is it a depth map?  Save a picture of more bits with 8"
 _SHALLOW = (
     "{path} is an 8-bit {mode} picture: depth needs 16 bits.  "
     "Export it as 16-bit PNG (value/256 or millimetres) or as .npy in metres"
@@ -49,10 +55,11 @@ _SHALLOW = (
 def unit_scale(unit: str) -> float:
     """How many steps of a depth file make one metre: of a name in UNITS, or a number that says it.
 
-    >>> unit_scale("mm"), unit_scale("m"), unit_scale("4000")
+    >>> unit_scale("mm"), unit_scale("Meters"), unit_scale("4000")
     (1000.0, 1.0, 4000.0)
     """
-    unit = SPELLED.get(unit, unit)
+    word = str(unit).lower()
+    unit = SPELLED.get(word, word)
     if unit in UNITS:
         return UNITS[unit]
     try:
@@ -72,6 +79,8 @@ def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
         picture.load()
     except FileNotFoundError:
         raise MissingFileError(f"{name} does not exist") from None
+    except IsADirectoryError:
+        raise DataError(f"{name} is a folder: expected the file of one picture") from None
     except UnidentifiedImageError:
         raise DataError(f"{name} is not a picture of a known format ({', '.join(_FORMATS)})") from None
     except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
@@ -96,12 +105,14 @@ def image_size(path: Path) -> tuple[int, int]:
     return _header(path)[0]
 
 
-def header_fault(path: Path, *, depth: bool) -> str | None:
-    """Why a picture file cannot be depth (8 bits) or colour (16 bits), from its header alone, or None."""
-    mode = _header(path)[1]
+def look_at_header(path: Path, *, depth: bool) -> tuple[tuple[int, int], str | None]:
+    """(height, width) of a picture file, and why it cannot be depth (8 bits) or colour (16 bits), from its header
+    alone.
+    """
+    size, mode = _header(path)
     if depth and mode not in _DEEP_MODES:
-        return _SHALLOW.format(path=path, mode=mode)
-    return _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
+        return size, _SHALLOW.format(path=path, mode=mode)
+    return size, _DEEP.format(name=path, mode=mode) if not depth and mode in _DEEP_MODES else None
 
 
 def _header(path: Path) -> tuple[tuple[int, int], str]:
@@ -331,12 +342,45 @@ def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     for path in folder.iterdir():
         if path.suffix.lower() not in suffixes or path.name.startswith("."):
             continue
-        if path.is_fifo() or path.is_socket() or path.is_char_device():  # reading it would wait for ever
+        if _waits(path):
             raise DataError(f"{path} is no file but a pipe or device: remove it")
         if path.stem in paths:
             raise DataError(f"{folder} holds both {paths[path.stem].name} and {path.name}: one frame, one file")
         paths[path.stem] = path
     return dict(sorted(paths.items(), key=lambda item: natural_key(item[0])))
+
+
+def _waits(path: Path) -> bool:
+    """Whether reading it would wait for ever: a pipe, a socket, a device."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+
+
+def by_number(maps: Mapping[str, Path], pictures: Collection[str]) -> dict[str, Path]:
+    """Depth maps under the names of their pictures, where they have names of their own: ``depth_0007`` is that of
+    ``rgb_0007``.  Maps of which one has a picture's name, or most have no picture of their number, stay as they are.
+
+    >>> by_number({"depth_7": Path("depth_7.png"), "depth_8": Path("depth_8.png")}, ["rgb_007", "rgb_008"])
+    {'rgb_007': PosixPath('depth_7.png'), 'rgb_008': PosixPath('depth_8.png')}
+    """
+    if not maps or any(name in maps for name in pictures):
+        return dict(maps)
+    for last in (False, True):  # all numbers of a name; only its last one
+        here, there = ({_numbers(name, last): name for name in names} for names in (pictures, maps))
+        shared = [number for number in here if number and number in there]
+        unique = len(here) == len(pictures) and len(there) == len(maps)
+        if unique and 2 * len(shared) > len(pictures):
+            joined = {here[number]: maps[there[number]] for number in shared}
+            return {**joined, **{there[number]: maps[there[number]] for number in there if number not in here}}
+    return dict(maps)
+
+
+def _numbers(name: str, last: bool) -> tuple[int, ...]:
+    runs = [int(digits) for digits in _DIGITS.findall(name)]
+    return tuple(runs[-1:] if last else runs)
 
 
 def broken_tail(path: Path) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from protodepth.data.arrays import size_fault
 from protodepth.data.faults import CheckReport, Fault, in_threads, kind_of
 from protodepth.data.files import cameras, images
 from protodepth.data.frame import evenly
@@ -64,7 +65,9 @@ def check_layout(
     faults += [Fault("size", i, f"{layout.images[i]}: {why}", ("exclude", i)) for i, why in odd.items()]
     bad = (bad | odd.keys()) & set(ids)
     layout = replace(layout, faults={**layout.faults, **dict.fromkeys(bad, "bad")})
-    notes = [f"{len(bad)} of {len(layout.ids)} frames are bad"] if bad else []
+    notes = [*layout.notes, *([f"{len(bad)} of {len(layout.ids)} frames are bad"] if bad else [])]
+    if len(bad) == len(ids):  # leaving all of them out mends nothing
+        faults = [replace(f, fix=None) if f.fix and f.fix[0] == "exclude" else f for f in faults]
     good = [i for i in layout.ids if i not in layout.faults]
     if good:
         whole_faults, whole_notes = _check_whole(layout, settings, good)
@@ -107,9 +110,11 @@ def _check_files(layout: Layout, frame: str) -> list[Fault]:
 def _check_map(frame: str, path: Path, size: tuple[int, int]) -> list[Fault]:
     exclude = ("exclude", frame)
     raw = images.raw_depth(path)
-    if raw.shape != size:
-        text = f"{path} has shape {raw.shape}, its image {size}"
-        return [Fault("size", frame, text, exclude)]
+    if raw.ndim != 2:
+        return [Fault("size", frame, f"{path} has shape {raw.shape}, its picture {size}", exclude)]
+    wrong = size_fault((raw.shape[0], raw.shape[1]), size)
+    if wrong:
+        return [Fault("size", frame, f"{path} {wrong}", exclude)]
     faults = []
     if raw.dtype.kind == "f" and not np.isfinite(raw).all():
         faults.append(Fault("nan", frame, f"{path} has {int((~np.isfinite(raw)).sum())} NaN or infinite values"))

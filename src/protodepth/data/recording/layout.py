@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from protodepth.data.arrays import size_fault
 from protodepth.data.faults import check_share
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
 from protodepth.data.frame import evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.settings import Settings
+from protodepth.data.recording.suggestions import suggest
 from protodepth.errors import DataError
 from protodepth.types import Float
 
 logger = logging.getLogger("protodepth")
+TOGETHER = 32  # frames that a thread looks at before it asks for others
 GUESSED = ("kitti", "mm", "tum")  # units that are tried where none is declared
 
 
@@ -37,6 +41,7 @@ class Layout:
     poses: np.ndarray | None  # n 4 4, camera-to-world, NaN where lost
     faults: dict[str, str] = field(default_factory=dict)  # id -> why the frame is not used
     intrinsics_file: Path | None = None  # of the one matrix for all
+    notes: tuple[str, ...] = ()  # what was decided on the way
 
     def calibration(self, frame: str) -> np.ndarray:
         K = self.intrinsics
@@ -64,21 +69,28 @@ def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) ->
     sparse = _files(folder, settings.sparse, image_files.DEPTH_SUFFIXES)
     dense = _files(folder, settings.depth, image_files.DEPTH_SUFFIXES) if settings.depth != settings.sparse else {}
     if not images:
-        raise DataError(f"{folder} has no pictures in {settings.image}/: a recording has image/<id>.png or .jpg")
+        raise DataError(
+            f"{folder} has no pictures in {settings.image}/: a recording has image/<id>.png or .jpg{suggest(folder)}"
+        )
     if not sparse and not dense:
-        raise DataError(f"{folder} has neither {settings.sparse}/<id>.png (or .npy) nor {settings.depth}/ (dense)")
+        raise DataError(
+            f"{folder} has neither {settings.sparse}/<id>.png (or .npy) nor {settings.depth}/ (dense){suggest(folder)}"
+        )
+    joined = image_files.by_number(sparse or dense, images)
+    notes = _joined_note(sparse or dense, joined)
     poses = folder / (settings.poses or "poses.txt")
     if with_poses and settings.poses and not poses.exists():
         raise DataError(f"{poses} does not exist, but recording.toml names it")
     truths = _files(folder, settings.ground_truth, image_files.DEPTH_SUFFIXES)
     if sparse and dense and not truths:
         truths = dense  # both there: the dense map is what sparse points can be judged with
+    truths = image_files.by_number(truths, images)
     intrinsics, source = _find_intrinsics(folder, settings.intrinsics)
     return Layout(
         root=folder,
         ids=tuple(images),
         images=images,
-        depths=sparse or dense,
+        depths=joined,
         dense=not sparse,
         truths=truths,
         intrinsics=intrinsics,
@@ -86,7 +98,16 @@ def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) ->
         poses=_read_layout_poses(poses, tuple(images), settings.pose_convention)
         if with_poses and poses.exists()
         else None,
+        notes=notes,
     )
+
+
+def _joined_note(maps: dict[str, Path], joined: dict[str, Path]) -> tuple[str, ...]:
+    """Which names were taken for one frame, where they differ."""
+    other = next(((name, path) for name, path in joined.items() if name not in maps), None)
+    if other is None:
+        return ()
+    return (f"depth maps have other names than the pictures and are joined by number: {other[1].name} is {other[0]}'s",)
 
 
 def _files(folder: Path, name: str, suffixes: Sequence[str]) -> dict[str, Path]:
@@ -104,7 +125,7 @@ def _find_intrinsics(folder: Path, name: str | None) -> tuple[dict[str, Path] | 
             return image_files.files_by_id(path, cameras.INTRINSICS_SUFFIXES), path
     raise DataError(
         f"{folder} has no intrinsics ({', '.join(names)}): write intrinsics.txt with the 3x3 matrix or fx, fy, cx, cy "
-        "in pixels of the stored images"
+        f"in pixels of the stored images{suggest(folder, camera=True)}"
     )
 
 
@@ -125,17 +146,16 @@ def _frame_fault(layout: Layout, frame: str) -> tuple[str | None, Size | None]:
             return f"{path} {problem}", None
     pictures = [path for path in maps if path.suffix.lower() not in image_files.ARRAY_SUFFIXES]
     try:
-        size = image_files.image_size(image)
-        wrong = [
-            image_files.header_fault(image, depth=False),
-            *(image_files.header_fault(path, depth=True) for path in pictures),
-        ]
-        sizes = {path: image_files.image_size(path) for path in pictures}
+        size, fault = image_files.look_at_header(image, depth=False)
+        headers = {path: image_files.look_at_header(path, depth=True) for path in pictures}
     except DataError as error:
         return str(error), None
-    odd = next((p for p in pictures if sizes[p] != size), None)
-    wrong.append(f"{odd} is {_text(sizes[odd])}, its image {_text(size)}" if odd else None)
-    return next((why for why in wrong if why), None), size
+    odd = next((f"{p} {why}" for p in pictures if (why := size_fault(headers[p][0], size))), None)
+    return next((why for why in (fault, *(why for _, why in headers.values()), odd) if why), None), size
+
+
+def _faults_of(layout: Layout, frames: Sequence[str]) -> list[tuple[str | None, Size | None]]:
+    return [_frame_fault(layout, frame) for frame in frames]
 
 
 def _text(size: Size) -> str:
@@ -153,8 +173,10 @@ def odd_sizes(sizes: dict[str, Size]) -> dict[str, str]:
 def find_faults(layout: Layout, exclude: Sequence[str] = ()) -> Layout:
     """The layout with every unusable frame named; more than 5 % of them, besides those excluded, stops."""
     wanted = [i for i in layout.ids if i not in exclude]
+    some = [wanted[n : n + TOGETHER] for n in range(0, len(wanted), TOGETHER)]
     with ThreadPoolExecutor(8) as pool:
-        checked = dict(zip(wanted, pool.map(partial(_frame_fault, layout), wanted), strict=True))
+        faults_and_sizes = chain.from_iterable(pool.map(partial(_faults_of, layout), some))
+        checked = dict(zip(wanted, faults_and_sizes, strict=True))
     faults = {frame: why for frame, (why, _) in checked.items() if why}
     faults |= odd_sizes({frame: size for frame, (why, size) in checked.items() if size and not why})
     check_share(str(layout.root), faults, len(layout.ids), f"protodepth data check {layout.root} lists them all")

@@ -47,31 +47,38 @@ def _overlap(
     here: Float[np.ndarray, "m 4 4"], there: Float[np.ndarray, "m 4 4"], focal: float, aspect: float, depth: float
 ) -> Float[np.ndarray, "m"]:
     x, y = np.meshgrid((np.arange(32) + 0.5) / 32 - 0.5, ((np.arange(24) + 0.5) / 24 - 0.5) * aspect)
-    points = np.stack([x.ravel() / focal, y.ravel() / focal, np.ones(x.size)]) * depth
-    world = here[:, :3, :3] @ points + here[:, :3, 3:]
-    seen = np.swapaxes(there[:, :3, :3], 1, 2) @ (world - there[:, :3, 3:])
-    z = np.maximum(seen[:, 2], 1e-9)
-    inside = (abs(focal * seen[:, 0] / z) <= 0.5) & (abs(focal * seen[:, 1] / z) <= aspect / 2) & (seen[:, 2] > 0)
-    return np.where(np.isfinite(seen).all((1, 2)), inside.mean(1), np.nan)
+    points = (np.stack([x.ravel() / focal, y.ravel() / focal, np.ones(x.size)]) * depth).astype(np.float32)
+    back = np.swapaxes(there[:, :3, :3], 1, 2)
+    moved = back @ (here[:, :3, 3:] - there[:, :3, 3:])
+    seen = (back @ here[:, :3, :3]).astype(np.float32) @ points + moved.astype(np.float32)  # rays, no measurements
+    x, y, z = abs(seen[:, 0]), abs(seen[:, 1]), seen[:, 2]
+    inside = (focal * x <= 0.5 * z) & (focal * y <= aspect / 2 * z) & (z > 1e-9)
+    known = np.isfinite(here).all((1, 2)) & np.isfinite(there).all((1, 2))
+    return np.where(known, inside.mean(1), np.nan)
 
 
-def choose_stride(poses: Float[np.ndarray, "n 4 4"], focal: float, depth: float, aspect: float = 0.75) -> int:
-    """The smallest stride whose median parallax over the moving frames reaches ``TARGET`` (at most 30 and n/4).
+def choose_stride(
+    poses: Float[np.ndarray, "n 4 4"], focal: float, depth: float, aspect: float = 0.75
+) -> tuple[int, Float[np.ndarray, "m"]]:
+    """The smallest stride whose median parallax over the moving frames reaches ``TARGET`` (at most 30 and n/4), and the
+    overlap of its pairs.
 
     It stops before half of the pairs share less than ``OVERLAP`` of their view:
     a camera that turns has little parallax and is soon elsewhere.
     """
     positions = poses[:, :3, 3]
     limit = max(1, min(MAX_STRIDE, len(poses) // 4))
+    before = None
     for stride in range(1, limit + 1):
         shared = overlap(poses, stride, focal, aspect, depth)
         if np.isfinite(shared).any() and np.nanmedian(shared) < OVERLAP:
-            return max(1, stride - 1)
+            return (1, shared) if before is None else (stride - 1, before)
         moved = parallax(positions, stride, focal, depth)
         moved = moved[np.isfinite(moved) & (moved > STILL)]
         if moved.size and np.median(moved) >= TARGET:
-            return stride
-    return limit
+            break
+        before = shared
+    return stride, shared
 
 
 def still_by_pose(poses: Float[np.ndarray, "n 4 4"], stride: int, focal: float, depth: float) -> np.ndarray:

@@ -71,7 +71,8 @@ class Recording:
             raise DataError(f"{layout.root}: every frame is excluded: look at exclude in recording.toml")
         _check_calibration(layout, usable[0])
         summary = image_files.summarise([layout.depths[usable[i]] for i in evenly(len(usable), 8)])
-        layout, notes = _sparse_or_dense(layout, settings, summary.density)
+        layout, density_notes = _sparse_or_dense(layout, settings, summary.density)
+        notes = [*layout.notes, *density_notes]
         settings, more = _settle(layout, settings, summary, depth_range)
         unit = "metres" if summary.floating else settings.depth_unit or "metres"
         stride, still, how = decide_motion(layout, settings, summary.middle / image_files.unit_scale(unit))
@@ -224,8 +225,10 @@ def decide_motion(layout: Layout, settings: Settings, depth: float) -> tuple[int
     focal = layout.calibration(first)[0, 0] / width
     poses = layout.poses
     if poses is not None:
-        stride = settings.stride or motion.choose_stride(poses, focal, depth, height / width)
-        shares = motion.overlap(poses, stride, focal, height / width, depth)
+        if settings.stride:
+            stride, shares = settings.stride, motion.overlap(poses, settings.stride, focal, height / width, depth)
+        else:
+            stride, shares = motion.choose_stride(poses, focal, depth, height / width)
         known = [share for share in shares if np.isfinite(share)]
         how = "given" if settings.stride else f"from the poses, for {motion.TARGET:.0%} of the width parallax"
         shared = f"; neighbours share {np.median(known):.0%} of their view" if known else ""

@@ -83,5 +83,7 @@ def make_settings(values: dict[str, Any], where: str) -> Settings:
         first = error.errors()[0]
         known = ", ".join(Settings.__dataclass_fields__)
         name = ".".join(str(p) for p in first["loc"])
+        if first["type"] == "unexpected_keyword_argument":
+            raise DataError(f"{where}: {UnknownNameError('field', name, Settings.__dataclass_fields__)}") from None
         problem = f"{name!r} {first['msg'].lower()}, got {first['input']!r}"
         raise DataError(f"{where}: {problem}; the fields are: {known}") from None

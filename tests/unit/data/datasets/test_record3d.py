@@ -17,6 +17,7 @@ from protodepth.data.arguments import open_domain
 from protodepth.data.check import check
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
+from protodepth.data.preview import preview
 from protodepth.errors import DataError
 
 SIZE = (40, 56)
@@ -134,6 +135,7 @@ def test_the_exr_export_gives_the_same_frames(tmp_path: Path, shots: list[Shot],
         )
     assert_is_third_shot(open_domain(f"record3d:{tmp_path}", stride=1).train[1], shots)
     assert check(f"record3d:{tmp_path}").ok
+    assert preview(f"record3d:{tmp_path}", tmp_path / "sheet.png", rows=1).stat().st_size > 1000
     (folder / "depth" / "2.exr").write_bytes((folder / "depth" / "2.exr").read_bytes()[:400])
     with pytest.raises(DataError, match=r"2\.exr cannot be read as EXR"):
         open_domain(f"record3d:{tmp_path}", stride=1).train[1]

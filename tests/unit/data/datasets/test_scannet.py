@@ -9,7 +9,9 @@ from PIL import Image
 from helpers.data_scene import Shot, assert_frame_is, assert_neighbours_are, enlarge, walk
 from helpers.dataset_writers import JPEG_LOSS, cut, jpeg, names, sens_bytes, write_sens
 from protodepth.data.arguments import open_domain
+from protodepth.data.check import check
 from protodepth.data.files import images
+from protodepth.data.preview import preview
 from protodepth.errors import DataError
 
 
@@ -149,8 +151,12 @@ def test_frames_25k_are_single_frames_and_each_counts(tmp_path: Path, scan_shots
     frame = domain.train[2]
     assert frame.neighbours == ()
     assert_frame_is(frame, cut(scan_shots[2], 16, 16, 448, 608), quantum=1 / 1000, loss=JPEG_LOSS)
-    alone = open_domain(f"scannet:{tmp_path / 'scannet_frames_25k'}?val_share=0&sampler=uniform:500")
-    assert len(alone.train) == 4
+    argument = f"scannet:{tmp_path / 'scannet_frames_25k'}?val_share=0&sampler=uniform:500"
+    assert len(open_domain(argument).train) == 4
+    report = check(argument)
+    assert report.ok, report.text()
+    assert report.frames == 4
+    assert preview(argument, tmp_path / "sheet.png", rows=1).stat().st_size > 1000
 
 
 def test_scans_that_are_not_understood_are_named(tmp_path: Path, scan_shots: list[Shot]) -> None:

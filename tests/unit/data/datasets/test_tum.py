@@ -9,6 +9,7 @@ from helpers.data_scene import Shot, assert_neighbours_are, walk
 from protodepth.data.arguments import open_domain
 from protodepth.data.check import check
 from protodepth.data.files import images
+from protodepth.data.preview import preview
 from protodepth.errors import DataError
 
 
@@ -35,6 +36,7 @@ def test_tum_joins_colour_depth_and_poses_by_time(tmp_path: Path) -> None:
     report = check(f"tum:{folder}?intrinsics={text}")
     assert report.ok, report.text()
     assert "depth as tum: " in report.text()
+    assert preview(f"tum:{folder}?intrinsics={text}", tmp_path / "sheet.png", rows=1).stat().st_size > 1000
     domain = open_domain(f"tum:{folder}", intrinsics=text, sampler="uniform:200", stride=1)
     assert domain.identity["frames"]["all"] == 13
     frame = domain.train[0]

@@ -63,6 +63,8 @@ distortion_coefficients: !!opencv-matrix
         ("k.txt", "500.5, 501, 320, 240.25"),
         ("k.txt", "[[500.5, 0, 320],\n [0, 501, 240.25],\n [0, 0, 1]]"),
         ("k.txt", "500.5 0 320 0\n0 501 240.25 0\n0 0 1 0\n0 0 0 1\n"),
+        ("k.txt", "fx = 500.5\nfy = 501\ncx = 320\ncy = 240.25\n"),
+        ("k.txt", "".join(f"{k}: {v}\n" for k, v in FOUR.items())),
         ("k.json", '{"fx": 500.5, "fy": 501, "cx": 320, "cy": 240.25}'),
         ("k.json", '{"K": [[500.5, 0, 320], [0, 501, 240.25], [0, 0, 1]]}'),
         ("k.yaml", CAMERA_INFO),

@@ -37,7 +37,8 @@ def test_the_overlap_is_that_of_a_loop_over_rays(degrees: float, step: float):
 
 def test_a_camera_that_moves_gets_the_smallest_stride_with_parallax():
     poses = turning(100, 0.0, 0.02)
-    stride = choose_stride(poses, FOCAL, 2.0, ASPECT)
+    stride, shared = choose_stride(poses, FOCAL, 2.0, ASPECT)
+    assert np.array_equal(shared, overlap(poses, stride, FOCAL, ASPECT, 2.0))
     assert np.median(parallax(poses[:, :3, 3], stride, FOCAL, 2.0)) >= TARGET
     assert np.median(parallax(poses[:, :3, 3], stride - 1, FOCAL, 2.0)) < TARGET
 
@@ -46,7 +47,8 @@ def test_a_camera_that_turns_keeps_its_neighbours_in_view():
     """Parallax alone would take stride 8, twelve degrees apart."""
     poses = turning(100, 1.5, 0.0065)
     assert np.median(parallax(poses[:, :3, 3], 8, FOCAL, 2.0)) >= TARGET
-    stride = choose_stride(poses, FOCAL, 2.0, ASPECT)
+    stride, shared = choose_stride(poses, FOCAL, 2.0, ASPECT)
+    assert np.array_equal(shared, overlap(poses, stride, FOCAL, ASPECT, 2.0))
     assert 1 <= stride < 8
     assert np.median(overlap(poses, stride, FOCAL, ASPECT, 2.0)) >= OVERLAP
     assert np.median(overlap(poses, stride + 1, FOCAL, ASPECT, 2.0)) < OVERLAP
@@ -54,11 +56,11 @@ def test_a_camera_that_turns_keeps_its_neighbours_in_view():
 
 def test_lost_poses_do_not_count_and_a_fast_turn_gets_the_next_frame():
     poses = turning(40, 0.0, 0.02)
-    whole = choose_stride(poses, FOCAL, 2.0, ASPECT)
+    whole = choose_stride(poses, FOCAL, 2.0, ASPECT)[0]
     poses[5:9] = np.nan
-    assert choose_stride(poses, FOCAL, 2.0, ASPECT) == whole
-    assert choose_stride(turning(40, 25.0, 0.0), FOCAL, 2.0, ASPECT) == 1
-    assert choose_stride(turning(200, 0.0, 0.0), FOCAL, 2.0, ASPECT) == MAX_STRIDE
+    assert choose_stride(poses, FOCAL, 2.0, ASPECT)[0] == whole
+    assert choose_stride(turning(40, 25.0, 0.0), FOCAL, 2.0, ASPECT)[0] == 1
+    assert choose_stride(turning(200, 0.0, 0.0), FOCAL, 2.0, ASPECT)[0] == MAX_STRIDE
 
 
 def test_many_pairs_share_what_each_pair_alone_shares() -> None:

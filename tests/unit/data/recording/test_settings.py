@@ -13,7 +13,7 @@ from protodepth.errors import DataError
     ("text", "message"),
     [
         ('depth_unit = "inch"', "recording.toml: 'depth_unit'"),
-        ("strides = 3", "'strides'"),
+        ("strides = 3", r"recording.toml: unknown field 'strides'; did you mean stride\?"),
         ("stride = 0", "'stride'"),
         ("stride =", "not valid TOML"),
     ],

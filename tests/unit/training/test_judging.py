@@ -1,0 +1,58 @@
+"""A notebook asks how good a model is in one line, and gets what the command measures."""
+
+from pathlib import Path
+
+import pytest
+
+import protodepth
+from conftest import tiny_model
+from helpers.recordings import SHOTS, write_recording
+from protodepth.data.arguments import open_domain
+from protodepth.errors import DataError, UnknownNameError
+from protodepth.training import evaluate as errors
+from protodepth.training.judging import labelled
+
+WORLD = "worlds:room?train=1&val=2&test=2"
+
+
+def test_a_model_is_judged_on_a_data_argument_a_domain_or_frames_alike() -> None:
+    model, data = tiny_model(), open_domain(WORLD)
+    expected = errors.evaluate(lambda batch: model.predict_batch(batch, "base"), data.val, data.rules)
+    for given in (WORLD, data):
+        assert protodepth.evaluate(model, given, domain="base", split="val") == expected
+    assert protodepth.evaluate(model, data.val, data.rules, domain="base") == expected
+    assert protodepth.evaluate(lambda batch: model.predict_batch(batch, "base"), data, split="val") == expected
+
+
+def test_points_of_a_folder_judge_where_there_is_no_ground_truth(tmp_path: Path) -> None:
+    folder = write_recording(tmp_path / "mine", SHOTS, toml='depth_unit = "mm"')
+    result = protodepth.evaluate(tiny_model(), folder, domain="base")
+    data, by_points = labelled(str(folder), "test")
+    assert by_points
+    assert len(result.images) == len(data.test)
+    whole = open_domain(folder).test[0]
+    assert (data.test[0].sparse_depth > 0).sum() == pytest.approx(0.8 * (whole.sparse_depth > 0).sum(), rel=0.02)
+
+
+def test_a_model_may_be_named_by_its_folder(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.save_pretrained(tmp_path / "m")
+    assert protodepth.evaluate(tmp_path / "m", WORLD, domain="base") == protodepth.evaluate(model, WORLD, domain="base")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"splitt": "val"}, r"option of evaluate 'splitt'; did you mean split\?"),
+        ({"split": "vall"}, r"unknown split 'vall'; did you mean val\?"),
+        ({"domain": "hall"}, "unknown domain 'hall'"),
+    ],
+)
+def test_what_is_misspelled_is_said(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
+        protodepth.evaluate(tiny_model(), WORLD, **options)
+
+
+def test_frames_without_rules_are_refused() -> None:
+    with pytest.raises(DataError, match="expected a folder, a data argument or a Domain"):
+        protodepth.evaluate(tiny_model(), open_domain(WORLD).val)
