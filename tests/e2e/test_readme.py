@@ -27,7 +27,7 @@ def shorten(arguments: list[str]) -> list[str]:
     if arguments[0] == "demo":
         return [*arguments, "--steps", "2"]
     if arguments[0] == "adapt":
-        return [*arguments, "--steps", "2", "--force"]
+        return [*arguments, "--steps", "2", "--force", "--no-register"]
     if arguments[0] == "export":
         return [*arguments, "--size", "64x96"]
     if arguments[0] == "train":

@@ -180,7 +180,7 @@ def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, ca
     assert "steps on" in said
     assert "would take about" in said
     assert not (here / "m2").exists()
-    assert call("adapt --model m --data rec --name den --out m2 --steps 20 --force") == 0
+    assert call("adapt --model m --data rec --name den --out m2 --steps 20 --force --no-register") == 0
     assert "error at held-out sparse points" in capsys.readouterr().out
 
     assert call("domains describe --model m2 --data rec --name room") == 0
@@ -227,10 +227,11 @@ def test_the_whole_way_of_a_domain_learned_shared_renamed_removed(here: Path, ca
 
 def test_adapting_that_does_not_help_writes_nothing_unless_forced(here: Path, capsys, monkeypatch):
     monkeypatch.setattr("protodepth.training.adapt.HELPED", 0.99)
-    assert call("adapt --model m --data rec --name den --out m2 --steps 2") == 2
+    assert call("adapt --model m --data rec --name den --out m2 --steps 2 --no-register") == 2
     assert "did not help; nothing was written (--force" in capsys.readouterr().err
     assert not (here / "m2").exists()
-    assert call("adapt --model m --data rec --name den --out m --steps 2 --force") == 0  # into its own folder
+    into_its_own_folder = "adapt --model m --data rec --name den --out m --steps 2 --force --no-register"
+    assert call(into_its_own_folder) == 0
     assert ProtoDepth.from_pretrained("m").domains == ("den",)
 
 
@@ -260,7 +261,8 @@ def test_the_bundled_models_are_not_changed_in_place(here: Path, capsys, monkeyp
 def test_the_examples_run(script: str, tmp_path: Path, monkeypatch, capsys):
     """With less learning on smaller frames: the test is about whether they run."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(protodepth, "adapt", lambda *given, **named: adapt(*given, **{**named, "steps": 2}))
+    less = {"steps": 2, "register": False}
+    monkeypatch.setattr(protodepth, "adapt", lambda *given, **named: adapt(*given, **{**named, **less}))
     monkeypatch.setattr(worlds, "world", lambda *given, **named: world(*given, **named, size=(32, 48)))
     path = Path(__file__).resolve().parents[2] / "examples" / script
     runpy.run_path(str(path), run_name="__main__")

@@ -67,13 +67,20 @@ def cut() -> None:
     raise PowerCutError
 
 
+@pytest.fixture(scope="module")
+def wholes(room: Domain) -> dict[str, Method]:
+    """Uninterrupted runs of seed 3."""
+    methods = {name: make(name, room) for name in ("protodepth", "finetune")}
+    for method in methods.values():
+        fit(method, room, SCHEDULE, seed=3)
+    return methods
+
+
 @pytest.mark.parametrize("name", ["protodepth", "finetune"])
 @pytest.mark.parametrize("step", [1, 3, 4])
 def test_a_run_cut_anywhere_and_resumed_ends_with_the_very_same_weights(
-    tmp_path: Path, room: Domain, name: str, step: int
+    tmp_path: Path, room: Domain, wholes: dict[str, Method], name: str, step: int
 ) -> None:
-    whole = make(name, room)
-    fit(whole, room, SCHEDULE, seed=3)
     first = make(name, room)
     with pytest.raises(PowerCutError):
         fit(first, room, SCHEDULE, seed=3, folder=tmp_path, log=at(step, cut))
@@ -81,15 +88,15 @@ def test_a_run_cut_anywhere_and_resumed_ends_with_the_very_same_weights(
     seen: list[int] = []
     fit(again, room, SCHEDULE, seed=3, folder=tmp_path, log=lambda n, record: seen.append(n))
     assert seen[0] == 2 * ((step - 1) // 2) + 1  # a save at step 4 comes after its log
-    assert equal(again, whole)
+    assert equal(again, wholes[name])
 
 
-def test_ctrl_c_in_the_middle_of_a_step_saves_whole_steps_only(tmp_path: Path, room: Domain) -> None:
+def test_ctrl_c_in_the_middle_of_a_step_saves_whole_steps_only(
+    tmp_path: Path, room: Domain, wholes: dict[str, Method]
+) -> None:
     """The signal arrives while the third step runs:
     it is finished, saved, and the run goes on as if nothing had been.
     """
-    whole = make("protodepth", room)
-    fit(whole, room, SCHEDULE, seed=3)
     first = make("protodepth", room)
     loss, calls = first.loss, [0]
 
@@ -107,7 +114,7 @@ def test_ctrl_c_in_the_middle_of_a_step_saves_whole_steps_only(tmp_path: Path, r
     assert json.loads((tmp_path / "state.json").read_text())["step"] == 3
     again = make("protodepth", room)
     fit(again, room, SCHEDULE, seed=3, folder=tmp_path)
-    assert equal(again, whole)
+    assert equal(again, wholes["protodepth"])
 
 
 def test_a_finished_run_is_loaded_and_not_learned_again(tmp_path: Path, room: Domain) -> None:
