@@ -107,8 +107,7 @@ def attack(killer: Killer, command: list[str], again: tuple[str, ...], tries: in
         seen = contents(folder / f"out{n}")
         assert seen.keys() == good.keys()
         assert [name for name in good if seen[name] != good[name]] == []
-        if command is not BENCH:  # several processes share its folder: temporary files and locks of the dead may stay
-            assert strays(folder) == []
+        assert strays(folder) == []
     return kills
 
 

@@ -4,6 +4,7 @@ refused where the folder belongs to something else.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from protodepth.report import overview as overview_page
 from protodepth.report.results import about_run, plain
 from protodepth.storage import claims, files
 from protodepth.storage.locks import holding, sweep_folder, sweep_lock
+from protodepth.storage.shared import sharing
 from protodepth.training.sequence import check_names
 
 WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
@@ -67,9 +69,10 @@ def bench(
     reporter = reporter or Reporter(quiet=True)
     cells, store = ordered(plan(names, options)), Store(out, device)
     check_data(cells, store)
-    claim_experiments(out, names, options)
-    failed = run_cells(cells, store, reporter)
-    paths = _write_report(out, command)
+    with sharing_bench(out):
+        claim_experiments(out, names, options)
+        failed = run_cells(cells, store, reporter)
+        paths = _write_report(out, command)
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
         raise ProtoDepthError(f"{len(failed)} cell(s) failed, the others are in {paths[0]}:\n{lines}")
@@ -107,15 +110,13 @@ def overview(names: Sequence[str], out: Path, options: Options, device: str | to
     return [f"{'done   ' if store.done(cell) else 'to do  '} {cell.kind:<12} {cell.title}" for cell in cells]
 
 
-def claim_folder(out: Path) -> None:
-    """The folder is new, empty or a bench's."""
-    if not claims.holds(out, "bench.json", "bench"):
-        files.write_json(out / "bench.json", {"kind": "bench", "format_version": 1})
+def sharing_bench(out: Path) -> AbstractContextManager[None]:
+    """Take part in a bench; the folder is new, empty or a bench's."""
+    return sharing(out, "bench.json", "bench")
 
 
 def claim_experiments(out: Path, names: Sequence[str], options: Options) -> None:
     """An experiment in a folder has one configuration (data, budget, recipes); rows and seeds may be added."""
-    claim_folder(out)
     for name in names:
         experiment = restricted(get(name), options)
         for sequence in experiment.sequences:

@@ -19,7 +19,7 @@ from PIL import Image as Pillow
 from protodepth.data.frame import SPLITS, Frame, evenly
 from protodepth.data.interpolation import completions
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
-from protodepth.experiments.bench import claim_folder, run_cells
+from protodepth.experiments.bench import run_cells, sharing_bench
 from protodepth.experiments.cells import Cell, Store, digest, ordered
 from protodepth.experiments.jobs import Job
 from protodepth.experiments.measure import (
@@ -44,7 +44,7 @@ from protodepth.report.bench_page import Figure
 from protodepth.report.pictures import jpeg
 from protodepth.report.results import about_run, plain
 from protodepth.report.samples import Sample, load_samples, sample_of, save_samples
-from protodepth.storage.files import read_json
+from protodepth.storage.files import read_description, read_json
 from protodepth.storage.folders import resolve
 from protodepth.training.adapt import adapt
 from protodepth.training.sequence import check_names
@@ -175,7 +175,7 @@ class RealPlan:
 
     def weights(self) -> dict[str, Any]:
         """The models by what is in their files."""
-        metas = {name: read_json(folder / "config.json") for name, folder in self.models.items()}
+        metas = {name: read_description(folder / "config.json", "model") for name, folder in self.models.items()}
         kept = ("sha256", "backbone_config", "domains")
         return {name: {key: meta.get(key) for key in kept} for name, meta in metas.items()}
 
@@ -360,12 +360,12 @@ def bench_real(
     What is finished in ``out`` is not measured again.
     """
     plan, store = RealPlan.of(options), Store(out, device)
-    claim_folder(out)
-    cells = plan.cells()
-    failed = run_cells(cells, store, reporter or Reporter(quiet=True), workers=RealWorkers(plan).table())
-    about = about_run(command, options.seed, threads=torch.get_num_threads(), split=options.split)
-    results = _document(plan, cells, store)
-    paths = real_page.write(out, results, about, _figures(cells, store))
+    with sharing_bench(out):
+        cells = plan.cells()
+        failed = run_cells(cells, store, reporter or Reporter(quiet=True), workers=RealWorkers(plan).table())
+        about = about_run(command, options.seed, threads=torch.get_num_threads(), split=options.split)
+        results = _document(plan, cells, store)
+        paths = real_page.write(out, results, about, _figures(cells, store))
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
         raise ProtoDepthError(f"{len(failed)} cell(s) failed, the others are in {paths[0]}:\n{lines}")

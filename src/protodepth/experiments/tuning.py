@@ -12,7 +12,7 @@ import tomli_w
 import torch
 
 from protodepth.errors import ConfigError, ProtoDepthError
-from protodepth.experiments.bench import check_data, claim_folder, run_cells
+from protodepth.experiments.bench import check_data, run_cells, sharing_bench
 from protodepth.experiments.cells import Cell, Store, ordered
 from protodepth.experiments.planning import Options, Planner, Training, chosen_values, read_tuned
 from protodepth.experiments.scores import Group
@@ -84,21 +84,21 @@ def tune(
     store, reporter = Store(out, device), reporter or Reporter(quiet=True)
     first = [plan_trial(options, *row[:2], t, domains) for row, several in begun.items() for t in several]
     check_data(ordered(first), store)
-    claim_folder(out)
-    chosen, record = {}, []
-    failed: dict[str, str] = {}
-    for row, several in begun.items():
-        judged, lost = _judge_row(row, several, count, options, domains, store, reporter)
-        failed |= lost
-        best = best_of(judged)
-        if not math.isfinite(best[2]):
-            raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(lost.values()), 'unknown reason')}")
-        chosen[row] = best[0].tuned(chosen_values(options.tuned, *row))
-        record += _trial_rows(row, domains, judged)
-    files.write_bytes(out / "tuned.toml", tomli_w.dumps(_merged(out / "tuned.toml", chosen)).encode())
-    earlier = files.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
-    others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in begun]
-    files.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
+    with sharing_bench(out):
+        chosen, record = {}, []
+        failed: dict[str, str] = {}
+        for row, several in begun.items():
+            judged, lost = _judge_row(row, several, count, options, domains, store, reporter)
+            failed |= lost
+            best = best_of(judged)
+            if not math.isfinite(best[2]):
+                raise ProtoDepthError(f"no trial of {row[2]} finished: {next(iter(lost.values()), 'unknown reason')}")
+            chosen[row] = best[0].tuned(chosen_values(options.tuned, *row))
+            record += _trial_rows(row, domains, judged)
+        files.write_bytes(out / "tuned.toml", tomli_w.dumps(_merged(out / "tuned.toml", chosen)).encode())
+        earlier = files.read_json(out / "trials.json")["trials"] if (out / "trials.json").exists() else []
+        others = [t for t in earlier if (t["sequence"], t["backbone"], t["method"]) not in begun]
+        files.write_json(out / "trials.json", {"split": "val", "trials": others + record, "failed": failed})
     return chosen
 
 

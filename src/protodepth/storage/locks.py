@@ -66,7 +66,7 @@ def _server_time(folder: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
-def _read_holder(path: Path) -> dict[str, Any]:
+def read_holder(path: Path) -> dict[str, Any]:
     """What a lock file says; empty if it is gone or half written."""
     try:
         holder = json.loads(path.read_text())
@@ -77,7 +77,7 @@ def _read_holder(path: Path) -> dict[str, Any]:
 
 def is_stale(path: Path) -> bool:
     """Whether the holder of an existing lock is certainly or very probably gone."""
-    holder = _read_holder(path)
+    holder = read_holder(path)
     if holder.get("machine") == this_machine() and isinstance(holder.get("pid"), int) and os.name != "nt":
         return birth(holder["pid"]) != holder.get("birth")
     try:
@@ -93,7 +93,7 @@ def _break(path: Path, token: object) -> None:
         path.rename(aside)
     except OSError:
         return
-    if _read_holder(aside).get("token") != token:
+    if read_holder(aside).get("token") != token:
         with contextlib.suppress(OSError):
             os.link(aside, path)  # fails if a third one has come in between; the holder notices at its next step
     aside.unlink(missing_ok=True)
@@ -145,7 +145,7 @@ def acquire(path: Path) -> Lock | None:
     for _ in range(2):  # the second time a stale lock is out of the way
         if _create(path, token):
             return Lock(path, token)
-        seen = _read_holder(path).get("token")
+        seen = read_holder(path).get("token")
         if not is_stale(path):
             return None
         _break(path, seen)
@@ -161,6 +161,10 @@ def _create(path: Path, token: str) -> bool:
         os.link(whole, path)
     except FileExistsError:
         return False
+    except FileNotFoundError:  # the present holder swept what was half written
+        if path.parent.is_dir():
+            return False
+        raise
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
@@ -232,7 +236,7 @@ def writing(target: Path) -> Iterator[None]:
 def _held(target: Path, path: Path) -> Iterator[Lock]:
     with holding(path) as lock:
         if lock is None:
-            holder = _read_holder(path)
+            holder = read_holder(path)
             host, _, _ = str(holder.get("machine", "?")).partition(" ")
             raise CheckpointError(
                 f"{target} is being written by process {holder.get('pid', '?')} on {host}: "

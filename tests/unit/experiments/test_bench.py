@@ -82,9 +82,9 @@ def test_a_folder_with_another_configuration_is_refused_and_names_the_difference
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear reader")
     with pytest.raises(CheckpointError, match="holds no bench"):
-        bench.claim_experiments(tmp_path, ["indoor"], TINY)
+        bench.bench(["indoor"], tmp_path, TINY)
     with pytest.raises(CheckpointError, match="is a file"):
-        bench.claim_experiments(tmp_path / "thesis.tex", ["indoor"], TINY)
+        bench.bench(["indoor"], tmp_path / "thesis.tex", TINY)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
