@@ -356,7 +356,7 @@ BAD = [
     ({"image": "nowhere.png"}, "nowhere.png"),
     ({"sparse": "nowhere.npy"}, "nowhere.npy"),
     ({"image": "broken.png"}, "broken.png"),
-    ({"image": "half.png", "intrinsics": "40,42,24,8"}, r"the picture 48x16"),
+    ({"image": "half.png", "intrinsics": "40,42,24,8"}, r"its picture 48x16"),
     ({"image": "empty"}, "empty"),
     ({"sparse": "none.npy"}, "value above 0"),
     ({"sparse": "nan.npy"}, "value above 0"),

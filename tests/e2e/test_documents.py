@@ -142,3 +142,4 @@ def test_the_python_on_choosing_and_own_data_runs(tmp_path: Path, monkeypatch: p
             exec(compile(block, document, "exec"), space)
     assert space["p"].distance.keys() == set(model.domains)
     assert space["frame"].image.shape == (32, 48, 3)
+    assert space["result"].mean["mae"] > 0

@@ -142,7 +142,7 @@ IMAGE, SPARSE = "--image rec/image/000003.png", "--sparse rec/sparse/000003.png"
 @pytest.mark.parametrize(
     ("files", "intrinsics", "message"),
     [
-        (f"--image half.png {SPARSE}", "rec/intrinsics.txt", "sparse depth is 48x32, the picture 24x16"),
+        (f"--image half.png {SPARSE}", "rec/intrinsics.txt", "sparse depth is 48x32, its picture 24x16"),
         (f"{IMAGE} --sparse three_channels.npy", "rec/intrinsics.txt", "shape (32, 48, 3), expected (height, width)"),
         (f"--image rec/sparse/000003.png {SPARSE}", "rec/intrinsics.txt", "expected 8-bit colour: is it a depth map?"),
         (f"{IMAGE} --sparse eight_bits.png", "rec/intrinsics.txt", "depth needs 16 bits"),

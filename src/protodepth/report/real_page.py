@@ -303,7 +303,8 @@ def sections(document: Mapping[str, Any], figures: Mapping[str, Sequence[Figure]
     for name, about in document["recordings"].items():
         height, width = about["size"]
         kind = "dense depth" if about["dense"] else "one sparse sweep a frame"
-        text = f"{width}x{height}, {kind}, {len(about['measured'])} frames measured. Split: {about['split']}."
+        count = len(about["measured"])
+        text = f"{width}x{height}, {kind}, {count} frame{'s' * (count != 1)} measured. Split: {about['split']}."
         table = _details(all_rows, name)
         parts.append(
             Section(

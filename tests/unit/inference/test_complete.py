@@ -101,7 +101,7 @@ def test_a_bad_file_in_the_middle_is_recorded_and_the_rest_goes_on(model: ProtoD
     assert "1.png" in reasons["1"]
     assert "8-bit" in reasons["2"]
     assert "no points" in reasons["3"]
-    assert "sparse depth is 48x16, the picture 48x32" in reasons["4"]
+    assert "sparse depth is 48x16, its picture 48x32: expected one size" in reasons["4"]
     assert [("error" in r) for r in records(folder / "out")] == [False, True, True, True, True]
 
 
@@ -113,10 +113,21 @@ def test_a_picture_without_a_map_is_a_failure_and_a_map_without_a_picture_a_note
 
 
 def test_names_that_do_not_match_at_all_are_an_error_with_an_example(folder: Path):
-    for path in (folder / "sparse").iterdir():
-        path.rename(path.with_name(f"depth{path.name}"))
+    for path in list((folder / "sparse").iterdir()):
+        path.rename(path.with_name(f"{100 + int(path.stem)}.png"))
     with pytest.raises(DataError, match=r"frame 7\.png belongs to 7\.png"):
         source_of(folder)
+
+
+def test_maps_with_names_of_their_own_belong_to_the_pictures_of_their_numbers(folder: Path):
+    before = {item.name: item.sparse_depth for item in source_of(folder) if isinstance(item, Frame)}
+    for path in list((folder / "sparse").iterdir()):
+        path.rename(path.with_name(f"depth_{path.name}"))
+    source = source_of(folder)
+    assert "joined to the pictures by number" in source.notes[0]
+    after = {item.name: item.sparse_depth for item in source if isinstance(item, Frame)}
+    assert after.keys() == before.keys()
+    assert all(np.array_equal(after[name], before[name]) for name in before)
 
 
 def test_intrinsics_of_another_resolution_are_refused(folder: Path):

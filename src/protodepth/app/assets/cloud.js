@@ -36,8 +36,9 @@
 
   function drawPanel({ canvas, cloud }) {
     const ratio = Math.min(2, window.devicePixelRatio || 1);
-    const W = canvas.width = Math.max(2, Math.round(canvas.clientWidth * ratio));
-    const H = canvas.height = Math.max(2, Math.round(canvas.clientHeight * ratio));
+    // Below the first screen a frame has no layout yet: any size will do until the observer tells the right one.
+    const W = canvas.width = Math.round((canvas.clientWidth || 360) * ratio);
+    const H = canvas.height = Math.round((canvas.clientHeight || 320) * ratio);
     const context = canvas.getContext("2d"), image = context.createImageData(W, H);
     const pixels = new Uint32Array(image.data.buffer), near = new Float32Array(W * H).fill(Infinity);
     pixels.fill(0xff3a302a);
@@ -92,5 +93,5 @@
     });
     new ResizeObserver(draw).observe(canvas);
   }
-  panels.forEach(drawPanel);                                    // at once: below the first screen no animation frame comes
+  panels.forEach(drawPanel);                                    // at once: no animation frame comes to what is out of sight
 })();
