@@ -7,6 +7,7 @@ changes of every layer that it has no copy of: ``scales`` or ``lowrank-R``.
 """
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -85,7 +86,7 @@ class DomainParts(nn.ModuleDict):
 
 def copy_parts(backbone: Backbone, names: Sequence[str]) -> nn.ModuleDict:
     """What a domain learns of the named parts: copies as the network has them, or changes that begin as none."""
-    copied = [name for name in names if name != SCALES and not name[len(LOW_RANK) :].isdigit()]
+    copied = [name for name in names if name != SCALES and not re.fullmatch(LOW_RANK + "[0-9]{1,3}", name)]
     known = (*backbone.decoder_parts, *backbone.encoder_parts)
     for name in copied:
         if name not in known:

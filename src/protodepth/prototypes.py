@@ -69,10 +69,10 @@ class PrototypeConfig:
     factors: dict[str, float] | None = None  # of the learning rate by kind (A, P, W, parts ...); None: the method's
 
     def __post_init__(self) -> None:
-        if self.image_size < 1 or self.depth_size < 1:
-            raise ConfigError(f"prototype set sizes must be at least 1, got {self.image_size} and {self.depth_size}")
-        if self.projection_rank is not None and self.projection_rank < 1:
-            raise ConfigError(f"projection_rank must be None or at least 1, got {self.projection_rank}")
+        if not (1 <= self.image_size <= 65536 and 1 <= self.depth_size <= 65536):  # strangers' files name any number
+            raise ConfigError(f"prototype set sizes are 1 to 65536, got {self.image_size} and {self.depth_size}")
+        if self.projection_rank is not None and not 1 <= self.projection_rank <= 65536:
+            raise ConfigError(f"projection_rank must be None or 1 to 65536, got {self.projection_rank}")
 
     def size(self, modality: Modality) -> int:
         return self.depth_size if modality is Modality.DEPTH else self.image_size

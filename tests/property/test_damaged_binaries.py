@@ -147,3 +147,28 @@ def test_damaged_binaries_are_one_sentence(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_two_thousand_damaged_binaries_of_each_format(tmp_path: Path, name: str) -> None:
     print(name, attack_apart(tmp_path / "d", name, 2000, 2))
+
+
+def test_an_exr_that_promises_more_pixels_than_a_camera_has_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    path, read = exr(tmp_path)
+    data = path.read_bytes()
+    start = data.index(b"dataWindow\0box2i\0") + len(b"dataWindow\0box2i\0") + 4
+    for window in ((0, 0, 99_999, 99_999), (0, 0, -9, -9), (5, 5, 2**31 - 1, 2**31 - 1)):  # the first: 40 GB
+        path.write_bytes(data[:start] + np.array(window, "<i4").tobytes() + data[start + 16 :])
+        with pytest.raises(ProtoDepthError, match=r"d\.exr (says that it has|cannot be read)"):
+            read()
+
+
+def test_an_hdf5_array_that_promises_more_numbers_than_a_picture_has_is_refused(tmp_path: Path) -> None:
+    """An array whose parts were never written takes no bytes of the file, and 40 GB when it is read."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file.create_dataset("depth", (100_000, 100_000), "f4", chunks=(100, 100))
+        file.create_dataset("rows", (3, 100_000, 100_000), "f4", chunks=(1, 100, 100))
+        file.create_group("folder")
+    assert (tmp_path / "d.h5").stat().st_size < 100_000
+    for inside in ("depth", "rows/1"):
+        with pytest.raises(ProtoDepthError, match="promises"):
+            nyu_v2.CONTAINER.depth(tmp_path / "d.h5", inside)
+    with pytest.raises(ProtoDepthError, match="cannot be read as HDF5"):
+        nyu_v2.CONTAINER.depth(tmp_path / "d.h5", "folder")

@@ -19,7 +19,8 @@ ROOT = Path(protodepth.__file__).parent
 FLOORS = (
     "errors _version",
     "types registry stopwatch",
-    "storage.files storage.claims distributed progress features geometry prototypes descriptors selection metrics",
+    "storage.files storage.claims storage.space distributed progress features geometry prototypes descriptors "
+    "selection metrics",
     "config losses",
     "backbones data",
     "storage extras",

@@ -260,7 +260,9 @@ def test_values_are_what_forward_uses() -> None:
     assert torch.equal(adapt(X, *values), s(X))
 
 
-@pytest.mark.parametrize("wrong", [{"image_size": 0}, {"depth_size": -1}, {"projection_rank": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"image_size": 0}, {"depth_size": -1}, {"projection_rank": 0}, {"image_size": 10**9}]
+)
 def test_impossible_sizes_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="1 to 65536"):
         PrototypeConfig(**wrong)  # type: ignore[arg-type]

@@ -2,28 +2,23 @@
 
 import contextlib
 import multiprocessing
-import os
 import pickle
-import re
 import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from protodepth.app.answers import Answer, Limits, Question
 from protodepth.errors import ConfigError, DataError, ProtoDepthError
+from protodepth.inference.memory import bytes_of_a_pixel
 from protodepth.model import ProtoDepth
+from protodepth.storage.space import free_memory
 
 Answerer = Callable[[ProtoDepth, Question, Limits], Answer]
 START = 180.0  # seconds that a new process may take to be ready: it imports torch
 SHARE = 0.5  # of the free memory that an answer may take
-PROBE = (96, 128), (192, 256)  # sizes of images by which the memory of a pixel is measured
-LEAST, UNMEASURED = 200.0, 1000.0  # bytes a pixel
 
 
 class Worker:
@@ -113,38 +108,3 @@ def _serve(line: Connection, model: ProtoDepth, limits: Limits, answerer: Answer
 def pixels_in_memory(model: ProtoDepth) -> int:
     """How many pixels an image may have so that its answer takes no more than a share of the free memory."""
     return int(SHARE * free_memory() / bytes_of_a_pixel(model))
-
-
-def bytes_of_a_pixel(model: ProtoDepth) -> float:
-    """What a prediction adds to the memory for each pixel, measured at two sizes."""
-    K = np.array([[100.0, 0, 64], [0, 100, 48], [0, 0, 1]])
-    peaks = []
-    for height, width in PROBE:
-        sparse = np.zeros((height, width), np.float32)
-        sparse[::8, ::8] = sum(model.backbone.depth_range) / 4
-        before = _status("VmRSS")
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-        model.predict(np.zeros((height, width, 3), np.uint8), sparse, K, domain="base")
-        peaks.append(_status("VmHWM") - before)
-    (h, w), (H, W) = PROBE
-    if not all(peaks):
-        return UNMEASURED
-    return max(LEAST, (peaks[1] - peaks[0]) / (H * W - h * w), peaks[1] / (H * W) / 2)
-
-
-def free_memory() -> float:
-    """Bytes; where the system does not say, a careful 2 GiB."""
-    try:
-        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    except OSError:
-        match = None
-    return 1024.0 * int(match[1]) if match else 2.0**31
-
-
-def _status(name: str) -> float:
-    try:
-        match = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{os.getpid()}/status").read_text())
-    except OSError:
-        match = None
-    return 1024.0 * int(match[1]) if match else 0.0

@@ -2,8 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from protodepth.losses import ReductionName
@@ -99,3 +101,9 @@ def centre(depth_range: tuple[float, float]) -> float:
     low, high = depth_range
     start = math.sqrt(low / high) - low / high
     return math.log(start / (1 - start))
+
+
+def weight_bytes(build: Callable[[], nn.Module]) -> int:
+    """What the weights of the network that ``build`` makes take, without taking it."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return sum(value.numel() * value.element_size() for value in build().state_dict().values())

@@ -3,6 +3,7 @@
 Nothing heavy is imported before a command runs, so that ``--help`` answers at once.
 """
 
+import re
 import signal
 import sys
 import threading
@@ -157,10 +158,22 @@ def _execute(name: str, arguments: list[str]) -> int:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         return _fail(f"cannot read or write{where}: {error.strerror or error}", 2)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or re.search("allocate memory|out of memory", str(error)):
+            return _fail(f"not enough memory: take smaller frames, or fewer together ({_line(error)})", 2)
+        return _internal_error()
     except Exception:  # the last line of defence: say that it is our fault, with what we need to mend it
-        traceback.print_exc()
-        return _fail("internal error: please report the lines above", 1)
+        return _internal_error()
     return 0
+
+
+def _internal_error() -> int:
+    traceback.print_exc()
+    return _fail("internal error: please report the lines above", 1)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 class Terminated(KeyboardInterrupt):

@@ -87,7 +87,7 @@ def parse_size(text: str) -> tuple[int, int]:
     """``--size 480x640`` -> (480, 640)"""
     from protodepth.errors import ConfigError
 
-    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", text)
     if not match:
         raise ConfigError(f"size {text!r}: expected HEIGHTxWIDTH, for example 480x640")
     return int(match[1]), int(match[2])

@@ -6,6 +6,8 @@ from typing import Literal
 
 from protodepth.cli.options import DEFAULT_MODEL
 
+MOST_THREADS = 1024  # a million end in a crash of the library that starts them
+
 
 @dataclass(frozen=True)
 class MeasureSpeed:
@@ -44,8 +46,8 @@ class MeasureSpeed:
         if self.json is not None:  # before the minutes that it takes
             check_free([self.json.with_suffix(ending) for ending in (".md", ".svg")], ours=self.json.exists())
         if self.threads is not None:
-            if self.threads < 1:
-                raise ConfigError(f"--threads must be at least 1, got {self.threads}")
+            if not 1 <= self.threads <= MOST_THREADS:
+                raise ConfigError(f"--threads is 1 to {MOST_THREADS}, got {self.threads}")
             torch.set_num_threads(self.threads)
         named = tuple(e for e in self.engine if e != "all" and e != "none")
         engines = tuple(dict.fromkeys((*(installed() if "all" in self.engine else ()), *named)))

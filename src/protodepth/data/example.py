@@ -10,6 +10,9 @@ from protodepth.data.worlds.raycast import Camera, rotation
 from protodepth.data.worlds.shading import photograph
 from protodepth.errors import DataError
 from protodepth.storage.files import write_bytes
+from protodepth.storage.space import check_space
+
+STORED = 3  # bytes of a pixel of a picture and two depth maps, compressed
 
 
 def write_example(
@@ -22,6 +25,8 @@ def write_example(
     if frames < 3:
         raise DataError(f"a recording needs at least 3 frames for one triplet, got {frames}")
     spec = worlds.spec_of(world)
+    worlds.check_drawing(size)
+    check_space(folder, frames * size[0] * size[1] * STORED, f"an example of {frames} frames of {size[0]}x{size[1]}")
     scene, (_, first, _), film, sensing = worlds.set_scene(spec, np.random.SeedSequence(seed), size)
     unit = "mm" if spec.indoor else "kitti"
     poses = []

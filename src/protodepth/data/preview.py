@@ -16,6 +16,7 @@ from protodepth.errors import DataError
 from protodepth.storage.files import write_bytes
 
 PANELS = 6  # points on the image, depth alone, neighbour, neighbour warped, difference, histogram
+MOST_ROWS = 200  # of one sheet
 WIDE = 1.9  # pictures wider than this share of their height are laid out in two rows
 
 
@@ -35,8 +36,8 @@ def contact_sheet(domain: Domain, *, rows: int = 4, split: str = "train") -> byt
     data = domain.split(split) if len(domain.split(split)) else domain.test
     if not len(data):
         raise DataError(f"{domain.name} has no frames to show in {split} or test")
-    if rows < 1:
-        raise DataError(f"rows is {rows}, expected at least 1 frame to show")
+    if not 1 <= rows <= MOST_ROWS:
+        raise DataError(f"rows is {rows}, expected 1 to {MOST_ROWS} frames to show")
     return _sheet(domain, data, evenly(len(data), rows))
 
 

@@ -15,6 +15,7 @@ from protodepth.data.doubt import LEAST_INSIDE, check_points
 from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, DataError
 from protodepth.inference.inputs import Failure, Source, checked, in_batches
+from protodepth.inference.memory import check_size
 from protodepth.inference.outputs import Output
 from protodepth.types import PredictBatch, Prediction
 
@@ -118,6 +119,7 @@ def complete_batch(
     begin: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Predict frames of one size together and write their files; the record of each.  ``begin`` is called before."""
+    check_size((group[0].image.shape[0], group[0].image.shape[1]), frames=len(group))
     batch = arrays.join([checked(frame).batch for frame in group])
     prepare = getattr(predict, "prepare", None)  # a graph for this size is made before the clock starts
     if prepare is not None:

@@ -14,6 +14,7 @@ from protodepth._version import processor, versions
 from protodepth.errors import ConfigError
 from protodepth.inference.engines.cache import engine_for
 from protodepth.inference.engines.graph import random_batch
+from protodepth.inference.memory import check_size
 from protodepth.model import ProtoDepth
 from protodepth.report.charts import Bar, bar_chart
 from protodepth.stopwatch import Laps, Timed
@@ -123,6 +124,7 @@ def measure_speed(
     if runs < 1 or warmup < 0:
         raise ConfigError(f"runs must be at least 1 and warmup at least 0, got {runs} and {warmup}")
     device, threads = _device(model), torch.get_num_threads()
+    check_size(size, model)
     batch = random_batch(size, 1, model.backbone.depth_range).to(device)
     ways = _torch_ways(model, domain)
     calls = {label: predicting(model, batch, name) for label, name in ways.items()}

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.base import Backbone, backbones, weight_bytes
 from protodepth.backbones.posenet import PoseNet
 from protodepth.errors import CheckpointError
 from protodepth.prototypes import PrototypeConfig
@@ -174,7 +175,7 @@ def _read_model(
             "backbone=wrap(module, taps, call))"
         )
     with _complete(folder / "config.json"):
-        network = backbone or backbones.get(meta["backbone"])(**meta["backbone_config"])
+        network = backbone or _built(meta, folder / "backbone.safetensors")
         config, sha256 = _prototype_config(meta["prototypes"]), dict(meta["sha256"])
         pose = PoseNet(**meta["pose_config"]) if meta.get("pose_config") else None
         names = [check_name(name) for name in meta["domains"]]
@@ -185,6 +186,17 @@ def _read_model(
     for (file, part), state in zip(parts, tensors, strict=True):
         stored_files.load_state(part, state, folder / file)
     return network, config, pose, names
+
+
+def _built(meta: dict[str, Any], file: Path) -> Backbone:
+    """The network that a description asks for, if the file of its weights is as large: else it only takes memory."""
+    build = partial(backbones.get(meta["backbone"]), **meta["backbone_config"])
+    wanted, stored = weight_bytes(build), file.stat().st_size if file.exists() else 0
+    if wanted > 8 * stored + 2**20:  # weights may be stored in fewer bits
+        raise CheckpointError(
+            f"{file} has {stored} bytes, and the network described beside it needs {wanted}: copy the folder again"
+        )
+    return build()
 
 
 def load_model(kind: type["ProtoDepth"], source: str | Path, backbone: Backbone | None) -> "ProtoDepth":

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from protodepth import config
 from protodepth._version import made_with
-from protodepth.backbones.base import Backbone, backbones
+from protodepth.backbones.base import Backbone, backbones, weight_bytes
 from protodepth.backbones.posenet import PoseNet
 from protodepth.backbones.scaffnet import ScaffNet, supervised_loss
 from protodepth.data.arguments import open_domain
@@ -23,6 +24,7 @@ from protodepth.methods.base import build
 from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.storage.history import History
+from protodepth.storage.space import check_memory
 from protodepth.training.evaluate import without_crop
 from protodepth.training.fit import MAX_BAD_STEPS, FitRecord
 from protodepth.training.log import Log, silent
@@ -41,8 +43,11 @@ def new_network(recipe: BaseRecipe) -> Backbone:
     for name in recipe.backbone_options:
         if name not in known:
             raise UnknownNameError(f"option of {recipe.backbone}", name, known)
+    make_network = partial(kind.from_preset, recipe.preset, **recipe.backbone_options)
     try:
-        return kind.from_preset(recipe.preset, **recipe.backbone_options)
+        if recipe.backbone_options:  # with its gradients and what the optimiser keeps
+            check_memory(4 * weight_bytes(make_network), f"training {recipe.backbone} of this size", "make it smaller")
+        return make_network()
     except TypeError as error:
         raise ConfigError(f"{recipe.backbone} cannot be built with {recipe.backbone_options}: {error}") from None
 

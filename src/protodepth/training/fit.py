@@ -23,6 +23,7 @@ from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
+from protodepth.storage.space import check_memory
 from protodepth.training.fast import check_layout, kept_features, threads_for
 from protodepth.training.log import Log, silent
 from protodepth.training.schedule import Schedule
@@ -43,6 +44,7 @@ class FitRecord:
 
 
 MAX_BAD_STEPS = 10
+MANY, PIXEL = 64, 1000.0  # frames of a batch that may be too many, and the least that training takes of each pixel
 
 
 class StopTraining(Exception):
@@ -98,6 +100,14 @@ class Learner:
             return self.method.loss(batch, view)
 
 
+def _check_batch(domain: Domain, size: int) -> None:
+    """Refuse a batch that no memory holds, before frames are read for it."""
+    if size > MANY:
+        height, width, _ = domain.train[0].image.shape
+        what = f"a batch of {size} frames of {height}x{width}"
+        check_memory(size * height * width * PIXEL, what, "set a smaller schedule.batch_size")
+
+
 def fit(
     method: Method,
     domain: Domain,
@@ -118,6 +128,7 @@ def fit(
     if not method.trains:
         return progress
     check_processes(schedule)
+    _check_batch(domain, schedule.batch_size)
     schedule = schedule.counted(len(domain.train))
     schedule = replace(schedule, steps=method.budget(schedule.steps))
     learner = Learner.of(method, schedule, seed)

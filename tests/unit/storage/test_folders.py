@@ -13,6 +13,7 @@ import torch
 
 from conftest import random_batch, shake, tiny_lite, tiny_model
 from helpers.descriptions import as_version_1, edit
+from helpers.mutants import mutants
 from protodepth.backbones.hooked import wrap
 from protodepth.errors import CheckpointError, DomainError, ProtoDepthError
 from protodepth.model import ProtoDepth
@@ -178,6 +179,53 @@ def test_a_damaged_description_is_refused_and_never_ends_in_a_traceback(
             assert json.loads(bad) == json.loads(good)  # only white space may differ in what is taken
 
 
+def damage_and_load(model: ProtoDepth, folder: Path, counts: dict[str, int]) -> dict[str, int]:
+    """So many damaged copies of each file of a model; how many were refused, and how many differ by white space."""
+    model.save_pretrained(folder)
+    other, seen = tiny_model(), {"refused": 0, "white space": 0, "reached": 0}
+    for file, count in counts.items():
+        path = folder / file
+        good = path.read_bytes()
+        for bad in mutants(good, count, seed=11):
+            path.write_bytes(bad)
+            seen["reached"] += path.suffix == ".safetensors" or is_json(bad)
+            try:
+                if path.parent == folder:
+                    ProtoDepth.from_pretrained(folder)
+                else:
+                    other.load_domain(path.parent, name="night")
+                    other.delete_domain("night")
+            except ProtoDepthError as error:
+                seen["refused"] += "\n" not in str(error)
+            else:
+                assert bad == good or (path.suffix == ".json" and json.loads(bad) == json.loads(good)), bad
+                seen["white space"] += 1
+        path.write_bytes(good)
+    return seen
+
+
+def is_json(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def test_damaged_folders_are_refused(model: ProtoDepth, tmp_path: Path) -> None:
+    counts = {"config.json": 100, "domains/night/meta.json": 60, "domains/night/weights.safetensors": 20}
+    seen = damage_and_load(model, tmp_path / "m", {**counts, "backbone.safetensors": 10})
+    assert seen["refused"] + seen["white space"] == 190
+    assert seen["refused"] > 150
+
+
+@pytest.mark.slow
+def test_of_ten_thousand_damaged_folders_none_loads_in_silence(model: ProtoDepth, tmp_path: Path) -> None:
+    counts = {"config.json": 5000, "domains/night/meta.json": 3000, "domains/night/weights.safetensors": 1500}
+    seen = damage_and_load(model, tmp_path / "m", {**counts, "backbone.safetensors": 500})
+    assert seen["refused"] + seen["white space"] == 10_000
+    print(seen)
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
@@ -260,6 +308,17 @@ def test_a_wrong_entry_in_a_description_is_one_clear_error(
         ProtoDepth.from_pretrained(tmp_path / "m")
     assert "\n" not in str(caught.value)
     assert "checksum it states" not in str(caught.value)  # the entry itself is refused
+
+
+def test_a_network_that_is_larger_than_the_file_of_its_weights_is_refused_before_it_takes_memory(
+    model: ProtoDepth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's folder may ask for a network of any size: this one would take 10 TB."""
+    model.save_pretrained(tmp_path / "m")
+    network = json.loads((tmp_path / "m" / "config.json").read_text())["backbone_config"]
+    edit(tmp_path / "m" / "config.json", backbone_config={**network, "image_widths": [300_000] * 5})
+    with pytest.raises(CheckpointError, match=r"backbone\.safetensors has \d+ bytes, and the network .* needs \d{14}:"):
+        ProtoDepth.from_pretrained(tmp_path / "m")
 
 
 # --- what is overwritten, and when ------------------------------------------------------------------------------------

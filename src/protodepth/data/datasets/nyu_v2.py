@@ -9,6 +9,7 @@ The unsynchronised raw dumps (``r-*.ppm``, ``d-*.pgm``) are not read: synchronis
 toolbox. Frames are cut to 416x576 around the centre; sparse points are sampled from the depth map.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ CROP = (32, 32, 416, 576)
 K = [518.8579, 0.0, 325.5824 - 32, 0.0, 519.4696, 253.7362 - 32, 0.0, 0.0, 1.0]
 MIN_POINTS = 1100
 LABELLED = 1449
+MOST_NUMBERS = 2**28  # of one picture or depth map
 Entries = Callable[[], Iterator[Entry]]
 
 
@@ -68,8 +70,18 @@ def _read_hdf5(path: Path, inside: str) -> np.ndarray:
         with _hdf5_library().File(path, "r") as file:
             if name not in file:
                 raise DataError(f"{path} has no array {name!r}, it has: {', '.join(file)}")
+            shape = file[name].shape[1:] if row else file[name].shape
+            if math.prod(shape) > MOST_NUMBERS:  # an array without chunks has any shape and no bytes
+                raise DataError(f"{path}: {name} promises {shape} numbers, more than any picture has")
             return np.asarray(file[name][int(row)] if row else file[name])
-    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # what the library raises
+    except (
+        OSError,
+        RuntimeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:
         reason = f"{error}".partition("\n")[0]
         raise DamagedFileError(f"{path} cannot be read as HDF5 ({reason}): truncated download?") from None
 

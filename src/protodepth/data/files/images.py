@@ -162,9 +162,11 @@ def _read_exr(path: Path) -> Float[np.ndarray, "h w"]:
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     try:
+        with OpenEXR.File(str(path), header_only=True) as file:  # what it promises, before memory is taken for it
+            _check_window(path, file.header()["dataWindow"])
         with OpenEXR.File(str(path), separate_channels=True) as file:
             channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
-    except (RuntimeError, ValueError, TypeError) as error:  # what the library raises for damaged files
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:  # what the library raises for damaged files
         reason = f"{error}".partition("\n")[0]
         raise DamagedFileError(
             f"{path} cannot be read as EXR ({reason}): truncated or damaged, copy it again"
@@ -172,6 +174,14 @@ def _read_exr(path: Path) -> Float[np.ndarray, "h w"]:
     if len(channels) != 1 and "R" not in channels:
         raise DataError(f"{path} has the channels {', '.join(channels)}: expected one, or depth in R")
     return channels["R"] if "R" in channels else next(iter(channels.values()))
+
+
+def _check_window(path: Path, window: tuple[np.ndarray, np.ndarray]) -> None:
+    """Refuse a picture of more pixels than Pillow takes."""
+    width, height = (int(high) - int(low) + 1 for low, high in zip(*window, strict=True))
+    limit = 2 * (Picture.MAX_IMAGE_PIXELS or 0)
+    if width < 1 or height < 1 or width * height > limit:
+        raise DamagedFileError(f"{path} says that it has {width}x{height} pixels, expected 1 to {limit} of them")
 
 
 def without_largest(raw: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ train, val, test, so splits share no scene, and a longer dataset starts with the
 import hashlib
 import json
 import os
+import re
 import tempfile
 import zipfile
 import zlib
@@ -28,10 +29,14 @@ from protodepth.data.worlds.sensors import Corners, Lidar, Range, corner_points,
 from protodepth.data.worlds.shading import depth_map, photograph
 from protodepth.data.worlds.stage import SceneMaker
 from protodepth.errors import DataError, UnknownNameError
+from protodepth.storage.space import check_memory
 from protodepth.types import Float
 
 VERSION = 1  # of the drawn data; the cache also depends on the source text
 SMALLEST = 16  # pixels a side
+PIXEL = 1000.0  # bytes that drawing takes for each; measured: 820 in a street, 990 in a room
+FEW_BYTES = 2.0**28  # not worth asking for
+KEPT = 2 * (3 * 3 + 2 * 4)  # bytes of a pixel of every frame that is kept: three pictures, two maps, and their copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +180,7 @@ def render(
     >>> frame.image.shape, len(frame.neighbours), bool((frame.ground_truth > 0).all())
     ((32, 48, 3), 2, True)
     """
-    _check_size(size)
+    check_drawing(size)
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence((_crc(spec.name), seed))
     scene, (before, middle, after), film, sensing = set_scene(spec, sequence, size)
     pictures = [develop(photograph(scene, c, size), spec, film) for c in (before, middle, after)]
@@ -195,9 +200,14 @@ def _crc(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-def _check_size(size: tuple[int, int]) -> None:
+def check_drawing(size: tuple[int, int], kept: int = 0) -> None:
+    """Refuse a size at which no world can be drawn, or ``kept`` frames of which no memory holds."""
     if len(size) != 2 or min(size) < SMALLEST:
         raise DataError(f"a world is drawn at (height, width) of at least {SMALLEST} pixels each, got {tuple(size)}")
+    pixels = size[0] * size[1]
+    if pixels * (PIXEL + kept * KEPT) > FEW_BYTES:
+        what = f"a world of {f'{kept} frames of ' if kept else ''}{size[0]}x{size[1]}"
+        check_memory(pixels * (PIXEL + kept * KEPT), what, "draw it smaller, or fewer frames")
 
 
 # --- datasets ---------------------------------------------------------------------------------------------------------
@@ -227,7 +237,7 @@ class WorldDataset:
             raise DataError(f"a world needs at least one frame in each split, got count={count} for {domain} {split}")
         if seed < 0:
             raise DataError(f"the seed must be a whole number of at least 0, got {seed}")
-        _check_size(size)
+        check_drawing(size, count)
         self.spec, self.split, self.count, self.seed, self.cache = spec_of(domain), split, count, seed, cache
         self.size = (int(size[0]), int(size[1]))
         self._arrays: dict[str, np.ndarray] | None = None
@@ -374,6 +384,7 @@ def world(
     """
     counts = {"train": train, "val": val, "test": test}
     if domain == anywhere.NAME:
+        check_drawing(size)
         return anywhere.domain(counts, size, seed)
     spec = spec_of(domain)
     parts = {s: WorldDataset(domain, s, count=n, size=size, seed=seed, cache=cache) for s, n in counts.items()}
@@ -391,9 +402,10 @@ def from_argument(argument: str, **options: Any) -> Domain:
         if key not in ("size", "train", "val", "test", "seed"):
             raise UnknownNameError("option of a world", key, ("size", "train", "val", "test", "seed"))
         numbers = value.split("x") if key == "size" else [value]
-        if len(numbers) != (2 if key == "size" else 1) or not all(n.isdigit() for n in numbers):
+        if len(numbers) != (2 if key == "size" else 1) or not all(re.fullmatch("[0-9]{1,9}", n) for n in numbers):
             raise DataError(
-                f"worlds:{argument}: {key}={value!r} is not a number (size is written HEIGHTxWIDTH, as 64x96)"
+                f"worlds:{argument}: {key}={value!r} is no whole number of up to nine digits "
+                "(size is written HEIGHTxWIDTH, as 64x96)"
             )
         settings[key] = tuple(int(n) for n in numbers) if key == "size" else int(value)
     return world(name, **{**settings, **options})

@@ -20,6 +20,7 @@ from torch import Tensor
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
 from protodepth.inference.engines.graph import Graph, random_batch
 from protodepth.inference.engines.runtimes import KEY, SUFFIX, Engine, GraphError, GraphInfo, Runtime, feed, need
+from protodepth.inference.memory import check_size
 from protodepth.model import ProtoDepth
 from protodepth.storage import files as stored_files
 from protodepth.types import Batch
@@ -86,6 +87,7 @@ def export(
     format = _format(file, format)
     if min(size) < 32:
         raise ConfigError(f"size {size[0]}x{size[1]} is too small: at least 32x32")
+    check_size(size, model)
     for module in ("onnxscript", "onnx", "onnxruntime", *(["openvino"] if format == "openvino" else [])):
         need(module)
     graph, note = Graph(model, domain), ""
