@@ -15,9 +15,13 @@ class UnknownNameError(ProtoDepthError):
 
     def __init__(self, kind: str, name: object, choices: Iterable[object] = ()) -> None:
         names = [str(c) for c in choices]
+        self._given = (kind, name, names)
         close = get_close_matches(str(name), names, 1)
         meant = f" did you mean {close[0]}?" if close else ""
         super().__init__(f"unknown {kind} {name!r};{meant} choose one of: {', '.join(names) or '(none)'}")
+
+    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, object, list[str]]]:
+        return type(self), self._given  # it may come from another process
 
 
 class DomainError(ProtoDepthError):

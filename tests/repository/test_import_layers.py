@@ -20,7 +20,7 @@ FLOORS = (
     "errors _version",
     "types registry stopwatch",
     "storage.files storage.claims storage.space distributed progress features geometry prototypes descriptors "
-    "selection metrics",
+    "selection metrics cluster",
     "config losses",
     "backbones data",
     "storage extras",
@@ -67,7 +67,7 @@ PARENTS = {
 }
 HEAVY = {
     "cv2", "h5py", "pyarrow", "sklearn", "rosbags", "OpenEXR", "liblzfse", "yaml", "gradio", "onnx", "onnxscript",
-    "onnxruntime", "openvino",
+    "onnxruntime", "openvino", "ray",
     "rerun", "huggingface_hub", "transformers", "torchvision",
 }  # fmt: skip
 LIGHT = {"numpy", "torch", "jaxtyping"}

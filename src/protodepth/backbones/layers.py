@@ -70,7 +70,8 @@ class _FrozenConvolution(torch.autograd.Function):
     def backward(ctx: FunctionCtx, *slopes: Tensor) -> tuple[Tensor, None, None, None, None]:
         (weight,) = ctx.saved_tensors  # type: ignore[attr-defined]
         shape, kind, stride, padding = ctx.given  # type: ignore[attr-defined]
-        slope = conv2d_input(shape, weight.to(slopes[0].dtype), slopes[0], stride, padding)  # half under autocast
+        weight = weight.to(slopes[0].dtype)  # half under autocast
+        slope = conv2d_input(shape, weight, slopes[0], stride, padding)  # type: ignore[no-untyped-call]
         return slope.to(kind), None, None, None, None
 
 

@@ -79,6 +79,10 @@ class Bench:
     """foundation: only write the test images there, for the outside model (default: the maps are measured)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+    workers: int = 1
+    """Cells that run at once, each in a process of its own."""
+    on: Literal["here", "ray"] = "here"
+    """Who runs them: processes of this machine, or Ray (extra: cluster), that of RAY_ADDRESS or one of its own."""
     dry_run: bool = False
     """Print the cells and whether they are done, with --data also frames, steps, hours and memory here, and stop."""
 
@@ -106,7 +110,16 @@ class Bench:
             print("\n".join(overview(names, self.out, options, distributed.device(self.device))))
         else:
             device = distributed.device(self.device)
-            paths = bench(names, self.out, options, reporter=Reporter(), command=command_line(), device=device)
+            paths = bench(
+                names,
+                self.out,
+                options,
+                reporter=Reporter(),
+                command=command_line(),
+                device=device,
+                on=self.on,
+                workers=self.workers,
+            )
             _print_findings(paths[2])
             print(f"wrote {', '.join(str(p) for p in paths)}")
 

@@ -54,13 +54,24 @@ class DataPrepare:
     """Options of the dataset, for example --set density=500 val_share=0.1 (default: its own)."""
     workers: int = 2
     """Processes that make depth maps."""
+    on: Literal["here", "ray"] = "here"
+    """Who makes them: processes of this machine, or Ray (extra: cluster), that of RAY_ADDRESS or one of its own."""
 
     def run(self) -> None:
+        from protodepth.cluster import check_workers
         from protodepth.data.manifest import prepare
 
+        check_workers(self.on, max(self.workers, 1))
         with progress_bar() as progress:
-            options = dict(_pair(text) for text in self.set)
-            done = prepare(self.dataset, self.raw, self.out, options=options, workers=self.workers, progress=progress)
+            done = prepare(
+                self.dataset,
+                self.raw,
+                self.out,
+                options=dict(_pair(text) for text in self.set),
+                workers=self.workers,
+                on=self.on,
+                progress=progress,
+            )
         counts = ", ".join(f"{split} {n}" for split, n in done.counts.items())
         print(f"{done.out}: {counts}; {done.derived} depth maps written, {done.reused} reused")
         if done.bad or done.rejected:

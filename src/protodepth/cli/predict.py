@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from protodepth.data.frame import Frame, FrameDataset
+    from protodepth.inference.complete import Completion, Summary
     from protodepth.inference.inputs import Source
     from protodepth.model import ProtoDepth
     from protodepth.types import Batch, BatchPrediction, Prediction
@@ -67,52 +68,76 @@ class Predict:
     """What computes: PyTorch, or a graph exported on first need (extra: export)."""
     device: str | None = None
     """cpu, cuda or cuda:1 (default: a GPU if there is one)."""
+    workers: int = 1
+    """Processes that share the frames of a folder or recording, each with one thread and the model of its own."""
+    on: Literal["here", "ray"] = "here"
+    """Where they run: on this machine, or by Ray (extra: cluster), that of RAY_ADDRESS or one of its own."""
     rerun: Path | None = None
     """Also write all frames as a Rerun recording, FILE.rrd (extra: viz)."""
 
     def run(self) -> None:
-        from protodepth.cli.options import load_model
+        from protodepth.cluster import check_workers
         from protodepth.errors import DataError
-        from protodepth.inference.complete import complete
-        from protodepth.inference.outputs import Output
         from protodepth.progress import Reporter
 
         self.check_given()
-        model = load_model(self.model, self.device if self.engine == "torch" else "cpu")
-        if self.domain not in (None, "base"):
-            model.domain(str(self.domain))
-        predict, source = self.predictor(model), self.source(model.backbone.depth_range)
+        check_workers(self.on, self.workers)
+        job = self.open()
+        source = job.source
         for note in source.notes:
             print(note)
         quiet = source.total == 1
-        with self.recording() as watch, Reporter(quiet=quiet).bar("completing", source.total) as advance:
-            output = Output(
-                folder=self.out,
-                format=self.format,
-                parts=self.write,
-                alone=quiet,
-                colormap=self.colormap,
-                watch=watch,
-            )
-            summary, first = complete(
-                predict,
-                source,
-                output,
-                depth_range=model.backbone.depth_range,
-                bounded=model.backbone.bounded,
-                force=self.force,
-                batch_size=self.batch_size,
-                advance=advance,
-            )
+        with Reporter(quiet=quiet).bar("completing", source.total) as advance:
+            summary, first = self.complete(job, advance)
         for line in (*(_frame_line(r) for r in first if quiet), *summary.lines()):
             print(line)
         written = [*(self.write if summary.frames else ()), "predictions.jsonl"]
         print(f"wrote {self.out}: {', '.join(written)}{f', and {self.rerun}' if self.rerun else ''}")
         if source.frames is not None and self.engine == "torch" and summary.frames > 1:
-            self.show_interpolation(predict, source.frames)
+            self.show_interpolation(job.predict, source.frames)
         if summary.failures:
             bad = summary.failures
             raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
+
+    def open(self) -> "Completion":
+        """Model, frames and place of the results; each process of a pool opens them for itself."""
+        from protodepth.cli.options import load_model
+        from protodepth.inference.complete import Completion
+        from protodepth.inference.outputs import Output
+
+        model = load_model(self.model, self.device if self.engine == "torch" else "cpu")
+        if self.domain not in (None, "base"):
+            model.domain(str(self.domain))
+        predict, source = self.predictor(model), self.source(model.backbone.depth_range)
+        alone = source.total == 1
+        return Completion(
+            predict=predict,
+            source=source,
+            output=Output(folder=self.out, format=self.format, parts=self.write, alone=alone, colormap=self.colormap),
+            depth_range=model.backbone.depth_range,
+            bounded=model.backbone.bounded,
+            force=self.force,
+            batch_size=self.batch_size,
+        )
+
+    def complete(self, job: "Completion", advance: "Callable[[int], None]") -> "tuple[Summary, list[dict[str, Any]]]":
+        """All frames, by this process or by those of a pool."""
+        from dataclasses import replace
+
+        from protodepth import distributed
+        from protodepth.cluster import pool
+        from protodepth.errors import ConfigError
+        from protodepth.inference.complete import complete, complete_shared
+
+        if job.source.total == 1 or (self.on == "here" and self.workers == 1):
+            with self.recording() as watch:
+                return complete(replace(job, output=replace(job.output, watch=watch)), advance)
+        if self.rerun is not None:
+            raise ConfigError("--rerun writes one file, by one process: leave out --workers and --on")
+        gpus = int(self.engine == "torch" and distributed.device(self.device).type == "cuda")
+        with pool(self.on, self.workers, gpus=gpus) as executor:
+            assert executor is not None
+            return complete_shared(executor, self.open, job, advance)
 
     def show_interpolation(self, predict: "Callable[[Batch], BatchPrediction]", frames: "FrameDataset") -> None:
         """What the network gains over interpolation, at points of the recording that neither is shown."""

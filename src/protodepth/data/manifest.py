@@ -13,16 +13,16 @@ import logging
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
+from protodepth import cluster
 from protodepth.data.arguments import datasets, split_query
 from protodepth.data.entries import Container, Entry, EntryFrames, EntryTable, FrameReader, digest
 from protodepth.data.faults import check_share, foreign
@@ -40,7 +40,8 @@ logger = logging.getLogger("protodepth")
 
 INDOOR = EvalRules(min_depth=0.2, max_depth=5.0)
 FORMAT = 1
-BLOCK = 4096  # entries in work at once
+TOGETHER = 8  # entries that a process is given at once
+REQUEST = "prepare.json"
 TOO_FEW = "too few sparse points"
 Counts = Mapping[str, tuple[int, int]]  # what -> (found, published)
 
@@ -197,12 +198,13 @@ def prepare(
     *,
     options: Mapping[str, Any] | None = None,
     workers: int = 0,
+    on: cluster.On = "here",
     progress: Progress | None = None,
 ) -> Prepared:
     """Write the manifest of a dataset: ``prepare("kitti", "/data/kitti", "kitti_manifest")``.
 
     Depth maps that are slow to make (sampled corners, accumulated scans) are written once; a second call takes up where
-    the first stopped.  ``workers`` processes share that work.  More than 5 % bad frames stop it.
+    the first stopped.  ``workers`` processes share that work, or a Ray cluster.  More than 5 % bad frames stop it.
     """
     check_workers(workers)
     scan = _call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
@@ -212,7 +214,7 @@ def prepare(
     _check_same_request(folder, _request(scan))
     counts, tally, rejected = dict.fromkeys(SPLITS, 0), [0, 0], 0
     bad: dict[str, str] = {}
-    with _workers(workers if scan.derive else 0) as pool:
+    with cluster.pool(on if scan.derive else "here", workers if scan.derive else 0, seen=folder / REQUEST) as pool:
         for split in SPLITS:
             entries = EntryTable.pack(scan.splits[split]() if split in scan.splits else ())
             lines = io.BytesIO()
@@ -276,7 +278,7 @@ def _request(scan: Scan) -> dict[str, Any]:
 
 
 def _check_same_request(folder: Path, request: Mapping[str, Any]) -> None:
-    mark = folder / "prepare.json"
+    mark = folder / REQUEST
     if mark.exists():
         claims.check_same(folder, "prepared data", read_json(mark), request, DataError)
     else:
@@ -288,19 +290,13 @@ Derived = tuple[Entry, str | None, int, int]  # entry, why it is bad, maps writt
 
 def _derive_all(scan: Scan, folder: Path, split: str, entries: EntryTable, pool: Executor | None) -> Iterator[Derived]:
     derive_entry = partial(_derive, scan.reader, scan.derive, folder, (split, scan.min_points.get(split, 0)))
-    for first in range(0, len(entries), BLOCK):  # a pool takes in all that it is given, before the first is done
-        some = [entries[i] for i in range(first, min(first + BLOCK, len(entries)))]
-        yield from pool.map(derive_entry, some, chunksize=8) if pool else map(derive_entry, some)
+    some = ([entries[i] for i in range(n, min(n + TOGETHER, len(entries)))] for n in range(0, len(entries), TOGETHER))
+    for derived in cluster.in_order(pool, partial(_each, derive_entry), some):
+        yield from derived
 
 
-@contextmanager
-def _workers(count: int) -> Iterator[Executor | None]:
-    """A pool of spawned processes, or None for work in this one."""
-    if not count:
-        yield None
-        return
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        yield pool
+def _each(derive_entry: Callable[[Entry], Derived], entries: list[Entry]) -> list[Derived]:
+    return [derive_entry(entry) for entry in entries]
 
 
 def _derive(reader: FrameReader, derive: tuple[str, ...], folder: Path, rule: tuple[str, int], entry: Entry) -> Derived:

@@ -4,6 +4,7 @@ refused where the folder belongs to something else.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any
 
 import torch
 
-from protodepth import config
+from protodepth import cluster, config
 from protodepth._version import made_with
 from protodepth.data.arguments import open_domain
-from protodepth.errors import CheckpointError, ConfigError, ProtoDepthError
+from protodepth.errors import CheckpointError, ConfigError, ProcessLost, ProtoDepthError
 from protodepth.experiments import sections
 from protodepth.experiments.catalogue import EXPERIMENTS, get, restricted, shared_settings
 from protodepth.experiments.cells import Cell, Store, digest, ordered
@@ -49,6 +50,7 @@ WORKERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "pictures": run_pictures,
 }
 Workers = Mapping[str, Callable[[Job], dict[str, Any]]]
+MARK = "bench.json"
 PAUSE = 3.0  # seconds between looks at cells that other processes work on
 
 
@@ -60,18 +62,22 @@ def bench(
     reporter: Reporter | None = None,
     command: str = "",
     device: str | torch.device = "cpu",
+    on: cluster.On = "here",
+    workers: int = 1,
 ) -> list[Path]:
     """Run the experiments and write report.html, report.md and results.json into ``out``; returns their paths.
 
     Everything is planned and checked before anything runs.  Cells that are finished are not repeated; cells that
-    another process works on are left to it and waited for.
+    another process works on are left to it and waited for.  ``workers`` processes run cells at once, or a Ray cluster.
     """
+    cluster.check_workers(on, workers)
     reporter = reporter or Reporter(quiet=True)
     cells, store = ordered(plan(names, options)), Store(out, device)
     check_data(cells, store)
     with sharing_bench(out):
         claim_experiments(out, names, options)
-        failed = run_cells(cells, store, reporter)
+        with cluster.pool(on, workers, seen=out / MARK, gpus=int(store.device.type == "cuda")) as pool:
+            failed = run_cells(cells, store, reporter) if pool is None else share_cells(cells, store, reporter, pool)
         paths = _write_report(out, command)
     if failed:
         lines = "\n".join(f"  {title}: {message}" for title, message in failed.items())
@@ -112,7 +118,7 @@ def overview(names: Sequence[str], out: Path, options: Options, device: str | to
 
 def sharing_bench(out: Path) -> AbstractContextManager[None]:
     """Take part in a bench; the folder is new, empty or a bench's."""
-    return sharing(out, "bench.json", "bench")
+    return sharing(out, MARK, "bench")
 
 
 def claim_experiments(out: Path, names: Sequence[str], options: Options) -> None:
@@ -163,6 +169,52 @@ def run_cells(
                     reporter.line(f"{cell.title}: {error}")
         if not progress:
             time.sleep(pause)
+
+
+def share_cells(
+    cells: Sequence[Cell], store: Store, reporter: Reporter, pool: Executor, *, pause: float = PAUSE
+) -> dict[str, str]:
+    """The same by a pool: every cell whose needs are done is given to it; returns what failed by title."""
+    failed: dict[str, str] = {}
+    lost: set[str] = set()
+    running: dict[Future[bool], Cell] = {}
+    while True:
+        under_way = {cell.key for cell in running.values()}
+        for cell in (c for c in cells if not store.done(c) and c.key not in lost | under_way):
+            if any(need.key in lost for need in cell.needs):
+                lost.add(cell.key)
+                failed[cell.title] = "needs a cell that failed"
+            elif all(store.done(need) for need in cell.needs):
+                running[pool.submit(run_alone, cell, store)] = cell
+        if not running:
+            return failed
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            cell = running.pop(future)
+            why = _fault(future)
+            if why:
+                lost.add(cell.key)
+                failed[cell.title] = why
+            elif not future.result():  # another command works on it: it is given out again
+                time.sleep(pause)
+                continue
+            done = sum(store.done(c) for c in cells)
+            reporter.line(f"[{done}/{len(cells)}] {cell.kind} {cell.title}{f': {why}' if why else ''}")
+
+
+def _fault(future: "Future[bool]") -> str:
+    """Why a cell failed; a worker that has gone is no fault of the cell's."""
+    try:
+        cluster.result(future)
+    except ProcessLost:
+        raise
+    except ProtoDepthError as error:
+        return str(error)
+    return ""
+
+
+def run_alone(cell: Cell, store: Store) -> bool:
+    """A cell in a process of its own that says nothing; whether it was run, and not found to be another's."""
+    return attempt(cell, store, Reporter(quiet=True), "")
 
 
 def attempt(cell: Cell, store: Store, reporter: Reporter, count: str, workers: Workers = WORKERS) -> bool:

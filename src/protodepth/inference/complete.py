@@ -2,14 +2,18 @@
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from protodepth.cluster import in_order, result
 from protodepth.data import arrays
 from protodepth.data.doubt import LEAST_INSIDE, check_points
 from protodepth.data.frame import Frame
@@ -20,6 +24,7 @@ from protodepth.inference.outputs import Output
 from protodepth.types import PredictBatch, Prediction
 
 REMEDY = "Give --depth-unit (fractions in .npy and .exr files are metres: convert those), or --force to go on"
+BATCHES = 8  # that a process of a pool is given at once
 
 
 @dataclass(slots=True)
@@ -55,60 +60,142 @@ class Summary:
             )
 
 
-def complete(
-    predict: PredictBatch,
-    source: Source,
-    output: Output,
-    *,
-    depth_range: tuple[float, float],
-    bounded: bool = True,
-    force: bool = False,
-    batch_size: int = 4,
-    advance: Callable[[int], None] = lambda n: None,
-) -> tuple[Summary, list[dict[str, Any]]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """Everything that completing frames takes: what predicts, what is read, where results go."""
+
+    predict: PredictBatch
+    source: Source
+    output: Output
+    depth_range: tuple[float, float]
+    bounded: bool = True
+    force: bool = False  # go on where sparse depth cannot be right
+    batch_size: int = 4
+
+    def check(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"the batch size must be at least 1, got {self.batch_size}")
+        self.output.check()
+
+    def records(
+        self, numbers: range, begin: Callable[[], None], *, doubted: bool = True
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Complete frames by number and write their files, batch by batch.  ``begin`` is called before the first file.
+
+        While ``doubted``, the first frames of files of a user are held against the network's range.
+        """
+        for group in in_batches(self.source, self.batch_size, numbers):
+            if isinstance(group, Failure):
+                if self.output.alone:
+                    raise DataError(f"{group.name}: {group.reason}")
+                yield [{"frame": group.name, "error": group.reason}]
+                continue
+            if self.source.unit is not None and doubted:
+                self._doubt(np.stack([frame.sparse_depth for frame in group]), self.source.unit)
+            doubted = False
+            yield complete_batch(self.predict, group, self.output, self.depth_range, begin)
+
+    def _doubt(self, points: np.ndarray, unit: str) -> None:
+        check_points(points, self.depth_range, unit=unit, bounded=self.bounded, force=self.force, remedy=REMEDY)
+
+
+class _Collected:
+    """Records of frames as they come: ``predictions.jsonl`` grows, the summary counts."""
+
+    def __init__(self, output: Output, advance: Callable[[int], None]) -> None:
+        self.output, self.advance = output, advance
+        self.summary, self.first, self._lines = Summary(), list[dict[str, Any]](), ExitStack()
+        self._file: IO[str] | None = None
+
+    def begin(self) -> None:
+        """Before the first file, and only when there is one: a refusal at the start leaves none."""
+        if self._file is None:
+            self.output.record.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._lines.enter_context(self.output.record.open("w"))
+
+    def add(self, records: list[dict[str, Any]]) -> None:
+        self.begin()
+        assert self._file is not None
+        self._file.writelines(json.dumps(record) + "\n" for record in records)
+        self._file.flush()
+        for record in records:
+            if "error" in record:
+                self.summary.failures.append(Failure(record["frame"], record["error"]))
+            else:
+                self.summary.add(record)
+        self.first += records[: 4 - len(self.first)]
+        self.advance(self.summary.frames + len(self.summary.failures))
+
+    def __enter__(self) -> "_Collected":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lines.close()
+
+
+def complete(job: Completion, advance: Callable[[int], None] = lambda n: None) -> tuple[Summary, list[dict[str, Any]]]:
     """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded
     and passed over (a single one is an error, and nothing is written).  Sparse depth that cannot be right in the first
     frames of files of a user stops before anything is written, unless ``force`` is set.
 
     Returns the summary and the records of the first frames.
     """
-    if batch_size < 1:
-        raise ConfigError(f"the batch size must be at least 1, got {batch_size}")
-    output.check()
-    summary = Summary()
-    first: list[dict[str, Any]] = []
-    with ExitStack() as files:
-        lines: IO[str] | None = None
-
-        def begin() -> None:  # before the first file, and only when there is one: a refusal at the start leaves none
-            nonlocal lines
-            lines = lines or files.enter_context(_lines(output.record))
-
-        for group in in_batches(source, batch_size):
-            if isinstance(group, Failure):
-                if output.alone:
-                    raise DataError(f"{group.name}: {group.reason}")
-                summary.failures.append(group)
-                records = [{"frame": group.name, "error": group.reason}]
-            else:
-                if source.unit is not None and not summary.frames:
-                    points = np.stack([frame.sparse_depth for frame in group])
-                    check_points(points, depth_range, unit=source.unit, bounded=bounded, force=force, remedy=REMEDY)
-                records = complete_batch(predict, group, output, depth_range, begin)
-                for record in records:
-                    summary.add(record)
-            begin()
-            assert lines is not None
-            lines.writelines(json.dumps(record) + "\n" for record in records)
-            lines.flush()
-            first += records[: 4 - len(first)]
-            advance(summary.frames + len(summary.failures))
-    return summary, first
+    job.check()
+    with _Collected(job.output, advance) as collected:
+        for records in job.records(range(job.source.total), collected.begin):
+            collected.add(records)
+    return collected.summary, collected.first
 
 
-def _lines(record: Path) -> IO[str]:
+def complete_shared(
+    pool: Executor, opening: Callable[[], Completion], job: Completion, advance: Callable[[int], None] = lambda n: None
+) -> tuple[Summary, list[dict[str, Any]]]:
+    """The same by the processes of a pool: each opens model and source itself (``opening``, which must travel) and
+    completes blocks of frames.  The same batches, files and records as in one process, but for ``seconds``.
+    """
+    job.check()
+    if job.source.sequential:
+        raise ConfigError("a video is read from its start to its end, by one process: leave out --workers and --on")
+    step = BATCHES * job.batch_size
+    blocks = deque(range(n, min(n + step, job.source.total)) for n in range(0, job.source.total, step))
+    with _Collected(job.output, advance) as collected:
+        while blocks and not collected.summary.frames:  # until frames were held against the range, one after the other
+            _add_block(collected, result(pool.submit(complete_block, opening, True, blocks.popleft())))
+        for records in in_order(pool, partial(complete_block, opening, False), blocks):
+            _add_block(collected, records)
+    return collected.summary, collected.first
+
+
+def _add_block(collected: _Collected, records: list[dict[str, Any]]) -> None:
+    output = collected.output
+    for record in records:
+        for name in record.get("files", ()):
+            output.claim(output.folder / name, record["frame"])
+    if any("files" in record for record in records) and not output.record.exists():
+        raise ConfigError(f"the results are not in {output.folder}: give an --out on a disk that all machines have")
+    collected.add(records)
+
+
+def complete_block(opening: Callable[[], Completion], doubted: bool, numbers: range) -> list[dict[str, Any]]:
+    """In a process of a pool: the records of some frames, whose files are written."""
+    job = _opened(opening)
+    return [
+        record
+        for records in job.records(numbers, partial(_touch, job.output.record), doubted=doubted)
+        for record in records
+    ]
+
+
+@lru_cache(maxsize=1)
+def _opened(opening: Callable[[], Completion]) -> Completion:
+    """Model and source, once in a process."""
+    return opening()
+
+
+def _touch(record: Path) -> None:
+    """By the record it is known whose the folder is."""
     record.parent.mkdir(parents=True, exist_ok=True)
-    return record.open("w")
+    record.touch()
 
 
 def complete_batch(

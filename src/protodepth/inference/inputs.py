@@ -30,16 +30,20 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Frames to complete, ``total`` of them, read one after the other; ``notes`` say what was decided on the way."""
+    """Frames to complete, ``total`` of them, read one after the other; ``notes`` say what was decided on the way.
+
+    ``items`` takes the numbers of the frames to read, without those before: several processes read a part each.
+    """
 
     total: int
     notes: tuple[str, ...]
-    items: Callable[[], Iterator[Frame | Failure]]
+    items: Callable[[range], Iterator[Frame | Failure]]
     frames: FrameDataset | None = None  # of a recording, by number: to judge on some of them
     unit: str | None = None  # that a user's depth was read as; None: a dataset, whose reader knows it
+    sequential: bool = False  # a video: what is in its middle is reached through all before
 
     def __iter__(self) -> Iterator[Frame | Failure]:
-        return self.items()
+        return self.items(range(self.total))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +154,9 @@ def open_files(
         return Source(
             1,
             (why,),
-            lambda: iter([_frame_or_failure(name, lambda: maps.frame(name, images.read_image(image)))]),
+            lambda numbers: (
+                _frame_or_failure(name, lambda: maps.frame(name, images.read_image(image))) for _ in numbers
+            ),
             unit=maps.unit_of(sparse),
         )
     files = images.files_by_id(sparse, images.DEPTH_SUFFIXES)
@@ -177,9 +183,12 @@ def _open_folder(folder: Path, maps: Maps, why: str) -> Source:
     lonely = len(maps.files) - len(both)
     notes = (why, f"{lonely} sparse maps have no picture and are left out") if lonely else (why,)
 
-    def items() -> Iterator[Frame | Failure]:
-        for name, path in pictures.items():
-            yield _frame_or_failure(name, lambda: maps.frame(name, images.read_image(path)))  # noqa: B023  called at once
+    names = list(pictures)
+
+    def items(numbers: range) -> Iterator[Frame | Failure]:
+        for number in numbers:
+            name = names[number]
+            yield _frame_or_failure(name, lambda: maps.frame(name, images.read_image(pictures[name])))  # noqa: B023  called at once
 
     return Source(len(pictures), notes, items, unit=maps.unit_of(next(iter(maps.files.values()))))
 
@@ -202,7 +211,7 @@ def _open_video(path: Path, maps: Maps, why: str) -> Source:
         import cv2
     except ImportError:
         raise ConfigError("reading a video needs OpenCV: pip install 'protodepth[data]'") from None
-    names = frame_numbers(list(maps.files))
+    names = dict(sorted(frame_numbers(list(maps.files)).items()))
     capture = cv2.VideoCapture(str(path))
     count, opened = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), capture.isOpened()
     capture.release()
@@ -210,8 +219,8 @@ def _open_video(path: Path, maps: Maps, why: str) -> Source:
         raise DataError(f"{path} cannot be opened as a video: is it complete, and its codec known to OpenCV?")
     note = f"{path.name}: {count} frames, {len(names)} of them with a sparse map (frames are counted from 0)"
 
-    def items() -> Iterator[Frame | Failure]:
-        left = dict(names)
+    def items(numbers: range) -> Iterator[Frame | Failure]:
+        left = dict(list(names.items())[numbers.start : numbers.stop])
         reader = cv2.VideoCapture(str(path))
         try:
             number = 0
@@ -229,7 +238,8 @@ def _open_video(path: Path, maps: Maps, why: str) -> Source:
         finally:
             reader.release()
 
-    return Source(len(names), (why, note), items, unit=maps.unit_of(next(iter(maps.files.values()))))
+    unit = maps.unit_of(next(iter(maps.files.values())))
+    return Source(len(names), (why, note), items, unit=unit, sequential=True)
 
 
 def open_data(
@@ -242,31 +252,37 @@ def open_data(
     kind, rest = parse_argument(argument)
     if kind != "recording":
         data = open_domain(argument).split(split)
-        return Source(len(data), (), lambda: _dataset(data))
+        return Source(len(data), (), lambda numbers: _dataset(data, numbers))
     given: dict[str, Any] = {"depth_unit": unit} if unit else {}
     recording = Recording.open(rest, depth_range=depth_range, **given)
     faults = recording.layout.faults
     # The holes that judge are not cut where depth is wanted; a sampler that the user chose is his input.
     frames = recording.whole() if recording.settings.sampler == DEFAULT_SAMPLER else recording
 
-    def items() -> Iterator[Frame | Failure]:
-        yield from (Failure(name, reason) for name, reason in faults.items())
-        yield from _dataset(frames)
+    def items(numbers: range) -> Iterator[Frame | Failure]:
+        yield from [Failure(name, reason) for name, reason in faults.items()][numbers.start : numbers.stop]
+        first, last = (max(0, number - len(faults)) for number in (numbers.start, numbers.stop))
+        yield from _dataset(frames, range(first, last))
 
     return Source(len(recording) + len(faults), recording.notes, items, frames, unit=recording.unit)
 
 
-def _dataset(data: FrameDataset) -> Iterator[Frame | Failure]:
-    for index in range(len(data)):
+def _dataset(data: FrameDataset, numbers: range) -> Iterator[Frame | Failure]:
+    for index in numbers:
         yield _frame_or_failure(f"frame {index}", lambda: data[index])  # noqa: B023  called at once
 
 
-def in_batches(source: Source, size: int) -> Iterator[list[Frame] | Failure]:
-    """Consecutive frames of one picture size, at most ``size`` together; failures in their place."""
+def in_batches(source: Source, size: int, numbers: range | None = None) -> Iterator[list[Frame] | Failure]:
+    """Consecutive frames of one picture size, at most ``size`` together; failures in their place.
+
+    A batch never reaches over a multiple of ``size``, so that processes which begin there make the same batches:
+    a batch of another size may have other last bits.
+    """
+    numbers = range(source.total) if numbers is None else numbers
     group: list[Frame] = []
-    for item in source:
-        full = len(group) == size
-        if group and (full or isinstance(item, Failure) or item.image.shape[:2] != group[0].image.shape[:2]):
+    for number, item in zip(numbers, source.items(numbers), strict=True):
+        other = isinstance(item, Failure) or (group and item.image.shape[:2] != group[0].image.shape[:2])
+        if group and (number % size == 0 or other):
             yield group
             group = []
         if isinstance(item, Failure):

@@ -54,15 +54,17 @@ class Output:
         names = [self.place(part, "x") for part in self.parts]
         claims.check_free([*(p if self.alone else p.parent for p in names), self.record], _is_record(self.record))
 
+    def claim(self, path: Path, name: str) -> None:
+        """A file is of one frame: refused if another has it."""
+        if self.frames.setdefault(path, name) != name:
+            raise DataError(f"frames {self.frames[path]!r} and {name!r} would both be written to {path}: rename one")
+
     def write(self, frame: Frame, depth: np.ndarray) -> list[str]:
         """The files of one frame; returns their names relative to the folder."""
         written = []
         for part in self.parts:
             path = self.place(part, frame.name)
-            if self.frames.setdefault(path, frame.name) != frame.name:
-                raise DataError(
-                    f"frames {self.frames[path]!r} and {frame.name!r} would both be written to {path}: rename one"
-                )
+            self.claim(path, frame.name)
             if part == "depth":
                 images.write_depth(path, depth, "metres" if self.format == "npy" else self.format)
             elif part == "color":

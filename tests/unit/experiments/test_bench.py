@@ -1,11 +1,12 @@
 """Cells that are done, fail or wait; whose an output folder is."""
 
 import json
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
 from helpers.bench_cells import TINY, cell, change
-from protodepth.errors import CheckpointError, DataError
+from protodepth.errors import CheckpointError, DataError, ProcessLost
 from protodepth.experiments import bench, cells
 from protodepth.experiments.cells import Store, digest, ordered
 from protodepth.progress import Reporter
@@ -60,6 +61,38 @@ def test_a_cell_that_another_process_works_on_is_waited_for_and_not_run_twice(tm
     assert looks_taken == [7.0]
     assert worker == []
     assert store.result(own) == {"name": "made elsewhere"}
+
+
+def test_a_pool_runs_cells_after_what_they_need_and_a_failure_takes_down_only_what_needs_it(tmp_path, worker):
+    bad, store = cell("bad", fails=True), Store(tmp_path)
+    cells = ordered([cell("x", needs=(bad,)), cell("b", needs=(cell("a"),)), cell("y")])
+    with ThreadPoolExecutor(2) as pool:
+        failed = bench.share_cells(cells, store, Reporter(quiet=True), pool)
+        assert failed == {"bad": "bad is broken", "x": "needs a cell that failed"}
+        assert sorted(worker) == ["a", "b", "bad", "y"]
+        assert worker.index("a") < worker.index("b")
+        again = [c for c in cells if store.done(c)]
+        assert bench.share_cells(again, store, Reporter(quiet=True), pool) == {}
+    assert len(worker) == 4  # nothing was repeated
+    assert not list(tmp_path.rglob("lock"))
+
+
+def test_a_pool_waits_for_a_cell_of_another_command_and_a_lost_worker_ends_the_bench(tmp_path, worker, monkeypatch):
+    store, own = Store(tmp_path), cell("a")
+    other = store.lock_path(own)
+    other.parent.mkdir(parents=True)
+    other.write_text(json.dumps({"pid": 1, "birth": "1", "machine": "elsewhere", "token": "t"}))
+    monkeypatch.setattr(bench.time, "sleep", lambda seconds: store.write(own, {"name": "made elsewhere"}))
+    with ThreadPoolExecutor(1) as pool:
+        assert bench.share_cells([own], store, Reporter(quiet=True), pool) == {}
+        assert worker == []
+
+        def killed(*args):
+            raise BrokenExecutor("killed")
+
+        monkeypatch.setattr(bench, "run_alone", killed)
+        with pytest.raises(ProcessLost, match="a worker has gone"):
+            bench.share_cells([cell("b")], store, Reporter(quiet=True), pool)
 
 
 def test_a_folder_with_another_configuration_is_refused_and_names_the_difference(tmp_path):

@@ -13,7 +13,7 @@ from protodepth.data import arrays
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
 from protodepth.errors import CheckpointError, ConfigError, DataError
-from protodepth.inference.complete import complete, describe
+from protodepth.inference.complete import Completion, complete, describe
 from protodepth.inference.inputs import Failure, Source, frame_numbers, in_batches, open_data, open_files, unit_of_files
 from protodepth.inference.outputs import Output
 from protodepth.model import ProtoDepth
@@ -44,7 +44,11 @@ def source_of(folder: Path, **changes: str) -> Source:
 
 def run(model: ProtoDepth, source: Source, out: Path, batch_size: int = 2, **options):
     output = Output(folder=out, **options)
-    return complete(lambda b: model.predict_batch(b, "night"), source, output, depth_range=RANGE, batch_size=batch_size)
+    return complete(job(lambda b: model.predict_batch(b, "night"), source, output, batch_size=batch_size))
+
+
+def job(predict, source: Source, output: Output, **options) -> Completion:
+    return Completion(predict=predict, source=source, output=output, depth_range=RANGE, **options)
 
 
 def records(out: Path) -> list[dict]:
@@ -247,9 +251,21 @@ def test_frames_of_other_sizes_and_failures_end_a_batch():
         frame("f", 9),
         frame("g", 9),
     ]
-    source = Source(7, (), lambda: iter(items))
+    source = Source(7, (), lambda numbers: iter(items[numbers.start : numbers.stop]))
     found = [g.name if isinstance(g, Failure) else [f.name for f in g] for g in in_batches(source, 2)]
     assert found == [["a", "b"], ["c"], "d", ["e", "f"], ["g"]]
+
+
+def test_a_process_that_begins_in_the_middle_makes_the_same_batches(folder: Path):
+    """A frame that cannot be read must not shift the batches after it."""
+    (folder / "sparse" / "1.png").unlink()
+    source = source_of(folder)
+
+    def names(numbers: range | None) -> list:
+        return [g.name if isinstance(g, Failure) else [f.name for f in g] for g in in_batches(source, 2, numbers)]
+
+    assert names(None) == [["0"], "1", ["2", "3"], ["4"]]
+    assert names(range(2)) + names(range(2, 4)) + names(range(4, 5)) == names(None)
 
 
 def test_the_record_counts_points_that_the_network_can_express():
@@ -278,7 +294,7 @@ def test_depth_that_cannot_be_right_stops_before_anything_is_written(model: Prot
         run(model, wrong, folder / "out")
     assert not (folder / "out").exists()
     output = Output(folder=folder / "out", parts=("depth",), format="npy")
-    forced, _ = complete(model.predict_batch, wrong, output, depth_range=RANGE, force=True)
+    forced, _ = complete(job(model.predict_batch, wrong, output, force=True))
     assert forced.frames == forced.outside == 5
     assert any("less than half" in line for line in forced.lines())
 
@@ -293,7 +309,9 @@ def test_fractions_in_arrays_are_metres_whatever_was_said_of_pictures(model: Pro
 
 def test_datasets_are_not_doubted(model: ProtoDepth, tmp_path: Path):
     frames = [arrays_frame(1000 * sparse_of(shot.depth), shot) for shot in SHOTS]
-    summary, _ = run(model, Source(5, (), lambda: iter(frames)), tmp_path / "out", parts=("depth",), format="npy")
+    summary, _ = run(
+        model, Source(5, (), lambda numbers: iter(frames)), tmp_path / "out", parts=("depth",), format="npy"
+    )
     assert summary.outside == 5
 
 
@@ -328,7 +346,7 @@ def test_a_single_result_does_not_replace_the_map_it_was_made_from(model: ProtoD
 def test_a_prediction_that_was_killed_is_written_again(model: ProtoDepth, folder: Path):
     output = Output(folder=folder / "out")
     with pytest.raises(RuntimeError, match="killed"):
-        complete(model.predict_batch, source_of(folder), replace(output, watch=killed), depth_range=(0.1, 10))
+        complete(job(model.predict_batch, source_of(folder), replace(output, watch=killed)))
     run(model, source_of(folder), folder / "out")
 
 

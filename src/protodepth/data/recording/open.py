@@ -12,7 +12,7 @@ my_recording/
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,9 @@ class Recording:
     stride: int
     still: np.ndarray  # per frame: no parallax to either neighbour
     notes: tuple[str, ...]
-    everything: EntryFrames
+    reader: FrameReader
     unit: str  # that depth was read in: fractions are metres, whatever is declared of whole numbers
+    _listed: list[EntryFrames] = field(default_factory=list)  # made when somebody asks for a frame
 
     @classmethod
     def open(cls, path: str | Path, *, depth_range: tuple[float, float] | None = None, **given: Any) -> "Recording":
@@ -86,11 +87,18 @@ class Recording:
             truth_without_input=layout.dense,
             without_largest=True,
         )
-        everything = EntryFrames(EntryTable.pack(_entry(layout, i) for i in usable), reader)
-        return cls(layout, settings, stride, still, (*notes, *more, how), everything, unit)
+        return cls(layout, settings, stride, still, (*notes, *more, how), reader, unit)
+
+    @property
+    def everything(self) -> EntryFrames:
+        """Every usable frame."""
+        if not self._listed:
+            ids = [i for i in self.layout.ids if i not in self.layout.faults]
+            self._listed.append(EntryFrames(EntryTable.pack(_entry(self.layout, i) for i in ids), self.reader))
+        return self._listed[0]
 
     def __len__(self) -> int:
-        return len(self.everything)
+        return len(self.layout.ids) - sum(i in self.layout.faults for i in self.layout.ids)
 
     def __getitem__(self, index: int) -> Frame:
         return self.everything[index]
@@ -99,12 +107,12 @@ class Recording:
         """Every usable frame with all of its measured depth: as it is completed, not as it is judged."""
         layout = replace(self.layout, dense=False)
         ids = [i for i in layout.ids if i not in layout.faults]
-        return EntryFrames(EntryTable.pack(_entry(layout, i) for i in ids), self.everything.reader)
+        return EntryFrames(EntryTable.pack(_entry(layout, i) for i in ids), self.reader)
 
     def domain(self) -> Domain:
         """Blocks of time for train, val and test with a gap between them, so that no view is in two of them."""
         blocks, split = self._blocks()
-        reader = self.everything.reader
+        reader = self.reader
         train = EntryFrames(EntryTable.pack(self._training(blocks[0])), reader)
         val, test = (EntryFrames(EntryTable.pack(self._plain(block)), reader) for block in blocks[1:])
         return Domain(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,12 @@ Runtime = Literal["onnx", "openvino"]
 Precision = Literal["float32", "bfloat16"]
 Feed = Mapping[str, np.ndarray]
 Run = Callable[[Feed], list[np.ndarray]]
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # of a graph's inputs, by name
 
 KEY = "protodepth"  # of the metadata inside a graph
 VERSION = 1
+INPUTS = ("image", "sparse_depth", "intrinsics", "scaffold")
+MOST_SHAPES = 4  # for which OpenVINO compiles a graph of its own
 SUFFIX: Mapping[Runtime, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
@@ -222,21 +226,19 @@ def open_openvino(file: Path, threads: int | None, precision: Precision = "float
         graph = core.read_model(str(file))
         if not graph.has_rt_info([KEY]):
             raise CheckpointError(f"{file} was not written by protodepth export: it has no description")
-        compiled = {1: _for_single_frames(core, graph, properties)}
+        compiled = _CompiledGraphs(core, graph, properties)
     except RuntimeError as error:
         raise CheckpointError(f"{file} is not a readable OpenVINO graph ({_line(error)})") from None
-    names = set().union(*(i.get_names() for i in compiled[1].inputs))  # one may have several: "image" and of a pad
 
     def run(inputs: Feed) -> list[np.ndarray]:
-        batch = 1 if len(inputs["image"]) == 1 else 0  # any number
-        if batch not in compiled:
-            compiled[batch] = core.compile_model(graph, "CPU", properties)
-        request = compiled[batch].create_infer_request()  # a shared one would serve one thread at a time
+        used = {k: v for k, v in inputs.items() if k in compiled.names}
         try:
-            request.infer({k: v for k, v in inputs.items() if k in names})
+            fitting = compiled.fitting({name: value.shape for name, value in used.items()})
+            request = fitting.create_infer_request()  # a shared one would serve one thread at a time
+            request.infer(used)
         except RuntimeError as error:
             raise GraphError(f"the graph fails on this frame: {_line(error)}") from None
-        answers = [np.array(request.get_output_tensor(n).data) for n in range(len(compiled[batch].outputs))]
+        answers = [np.array(request.get_output_tensor(n).data) for n in range(len(fitting.outputs))]
         if len(answers[0]) != len(inputs["image"]):  # seen with bfloat16 where oneDNN may not use it
             raise GraphError(f"OpenVINO gave no answer in {precision} here: open the graph with precision float32")
         return answers
@@ -244,14 +246,46 @@ def open_openvino(file: Path, threads: int | None, precision: Precision = "float
     return str(graph.get_rt_info([KEY]).value), run
 
 
-def _for_single_frames(core: Any, graph: Any, properties: Mapping[str, str]) -> Any:
-    """Compiled for one frame at a time: what takes any batch is up to a third slower, but it always compiles."""
-    single = graph.clone()
-    single.reshape({side: [1, *list(side.partial_shape)[1:]] for side in single.inputs})
-    try:
-        return core.compile_model(single, "CPU", properties)
-    except RuntimeError:  # "Loop detected during topological sort", OpenVINO 2026.4 with scalefree
-        return core.compile_model(graph, "CPU", properties)
+class _CompiledGraphs:
+    """An OpenVINO graph compiled for the very shapes that come: one for any shape is up to twice as slow."""
+
+    def __init__(self, core: Any, graph: Any, properties: Mapping[str, str]) -> None:
+        self._core, self._graph, self._properties = core, graph, properties
+        self._known: dict[Shapes, Any] = {}
+        self._any: Any = None
+        self._lock = Lock()
+        self.names = set().union(*(side.get_names() for side in graph.inputs))  # one may have several: of a pad, too
+        if all(part.is_static for side in graph.inputs for part in list(side.partial_shape)[1:]):
+            self.fitting(self._single())  # what cannot be compiled is known when the file is opened
+
+    def _single(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of one frame, of a graph for one size."""
+        shapes = {}
+        for side in self._graph.inputs:
+            name = next(name for name in INPUTS if name in side.get_names())
+            shapes[name] = (1, *(part.get_length() for part in list(side.partial_shape)[1:]))
+        return shapes
+
+    def fitting(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        """Compiled for these shapes; after the first few, for any: each takes seconds and memory."""
+        key = tuple(sorted(shapes.items()))
+        with self._lock:
+            if key not in self._known and len(self._known) < MOST_SHAPES:
+                self._known[key] = self._compile(shapes)
+            return self._known[key] if key in self._known else self._for_any()
+
+    def _compile(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        fixed = self._graph.clone()
+        try:
+            fixed.reshape({side: next(s for n, s in shapes.items() if n in side.get_names()) for side in fixed.inputs})
+            return self._core.compile_model(fixed, "CPU", self._properties)
+        except RuntimeError:  # "Loop detected during topological sort", OpenVINO 2026.4 with scalefree
+            return self._for_any()
+
+    def _for_any(self) -> Any:
+        if self._any is None:
+            self._any = self._core.compile_model(self._graph, "CPU", self._properties)
+        return self._any
 
 
 def _line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from protodepth.backbones.scalefree import ScaleFree
 from protodepth.cli import main
 from protodepth.descriptors import sample_descriptor
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, UnknownNameError
-from protodepth.inference.engines import cache
+from protodepth.inference.engines import cache, runtimes
 from protodepth.inference.engines import export as module
 from protodepth.inference.engines import graph as graphs
 from protodepth.inference.engines.cache import engine_for
@@ -473,3 +473,25 @@ def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(made: Ma
     export(model, tmp_path / "moved.onnx", domain=names[-1], size=SIZE)
     written = Engine.open(tmp_path / "moved.onnx").predict_batch(FRAMES).depth
     torch.testing.assert_close(written, right, rtol=1e-4, atol=1e-4)
+
+
+def test_openvino_compiles_for_the_shapes_that_come_and_after_some_for_any(made: Made, tmp_path: Path, monkeypatch):
+    """A graph that takes any size is up to twice as slow as one for the frame's own."""
+    pytest.importorskip("openvino", reason=REASON)
+    data, info = made.bytes_and_info
+    engine = Engine.open(module._draft(tmp_path, data, info, "openvino")[-1], threads=1)
+    compiled = []
+    original = runtimes._CompiledGraphs.fitting
+
+    def watched(self, shapes):
+        graph = original(self, shapes)
+        side = next(side for side in graph.inputs if "image" in side.get_names())
+        compiled.append(str(side.partial_shape))
+        return graph
+
+    monkeypatch.setattr(runtimes._CompiledGraphs, "fitting", watched)
+    monkeypatch.setattr(runtimes, "MOST_SHAPES", 2)
+    sizes = [(40, 56), (40, 56), (48, 40), (56, 48)]
+    for size in sizes:
+        assert_same(engine, made.model, random_batch(size, 1, (0.1, 8.0), seed=1))
+    assert compiled == ["[1,3,40,56]", "[1,3,40,56]", "[1,3,48,40]", "[?,3,?,?]"]
