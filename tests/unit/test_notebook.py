@@ -78,6 +78,6 @@ def test_a_camera_of_another_resolution_is_refused_unless_forced(
 
 def test_force_takes_a_camera_as_it_is(model: ProtoDepth) -> None:
     corner = (60.0, 60.0, 44.0, 16.0)  # of a crop, perhaps
-    with pytest.raises(DataError, match="another resolution or crop.*force=True"):
+    with pytest.raises(DataError, match=r"another resolution or crop.*force=True"):
         model.predict(IMAGE, POINTS, corner)
     assert model.predict(IMAGE, POINTS, corner, force=True).intrinsics[0, 2] == 44
