@@ -66,3 +66,18 @@ def test_millimetres_that_were_taken_for_metres_stop_with_the_unit_that_fits(mod
     with pytest.raises(DataError, match="as m they go from"):
         model.predict(IMAGE, whole, CAMERA, unit="m")
     assert model.predict(IMAGE, wrong, CAMERA, force=True).depth.shape == (32, 48)
+
+
+@pytest.mark.parametrize("camera", [(60.0, 60.0, 48.0, 32.0), (600.0, 600.0, 320.0, 240.0), (2.0, 2.0, 24.0, 16.0)])
+def test_a_camera_of_another_resolution_is_refused_unless_forced(
+    model: ProtoDepth, camera: tuple[float, float, float, float]
+) -> None:
+    with pytest.raises(DataError, match=r"(?s)resolution|does not fit"):
+        model.predict(IMAGE, POINTS, camera)
+
+
+def test_force_takes_a_camera_as_it_is(model: ProtoDepth) -> None:
+    corner = (60.0, 60.0, 44.0, 16.0)  # of a crop, perhaps
+    with pytest.raises(DataError, match=r"another resolution or crop.*force=True"):
+        model.predict(IMAGE, POINTS, corner)
+    assert model.predict(IMAGE, POINTS, corner, force=True).intrinsics[0, 2] == 44
