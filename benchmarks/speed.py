@@ -437,10 +437,11 @@ def main() -> None:
 
 
 def joined(files: Sequence[Path]) -> dict[str, Any]:
-    """Parts that were measured one by one, each in turns of its own."""
+    """Parts that were measured one by one, each in turns of its own; what is in two files is taken from the later."""
     documents = [json.loads(file.read_text()) for file in files]
     parts = {name: d[name] for name in PARTS for d in documents if name in d}
-    return {**documents[0], "bars": [bar for d in documents for bar in d["bars"]], **parts}
+    bars = {bar["name"]: bar for d in documents for bar in d["bars"]}
+    return {**documents[0], "bars": list(bars.values()), **parts}
 
 
 def write(file: Path, document: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -17,7 +18,11 @@ FILE = ROOT / "benchmarks" / "speed.json"
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("speed_benchmark", ROOT / "benchmarks" / "speed.py")
+    return loaded("speed")
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{name}_benchmark", ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -62,3 +67,27 @@ def test_the_document_shows_the_numbers_of_the_committed_run(benchmark: ModuleTy
     text = (ROOT / "docs" / "performance.md").read_text()
     assert benchmark.table(rows) in text
     assert benchmark.details(document) in text
+
+
+def test_of_two_files_the_later_says_how_a_part_and_its_bar_are(benchmark: ModuleType, tmp_path: Path) -> None:
+    bars = [{"name": "a", "value": 1.0}, {"name": "b", "value": 2.0}]
+    (tmp_path / "old.json").write_text(json.dumps({"bars": bars, "memory": 1, "growth": 1}))
+    (tmp_path / "new.json").write_text(json.dumps({"bars": [{"name": "a", "value": 3.0}], "memory": 2}))
+    whole = benchmark.joined([tmp_path / "old.json", tmp_path / "new.json"])
+    assert whole == {"bars": [{"name": "a", "value": 3.0}, bars[1]], "memory": 2, "growth": 1}
+
+
+def test_estimates_for_other_machines_are_those_of_the_committed_run_and_called_so() -> None:
+    estimates = loaded("estimates")
+    document = json.loads((ROOT / "benchmarks" / "estimates.json").read_text())
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert estimates.table(document) in text
+    assert estimates.table(document).startswith("| estimate")
+
+
+def test_a_bound_is_the_slower_of_operations_bytes_and_starts() -> None:
+    estimates = loaded("estimates")
+    machine = estimates.Machine("m", gflops=10, gbytes=5, starts=0.001)
+    assert estimates.Work(gflop=20, gbyte=1, operations=1).bound(machine) == 2
+    assert estimates.Work(gflop=1, gbyte=15, operations=1).bound(machine) == 3
+    assert estimates.Work(gflop=1, gbyte=1, operations=4000).bound(machine) == 4
