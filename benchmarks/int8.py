@@ -1,6 +1,6 @@
 """What int8 would give: any-sensor's graph with its convolutions in eight bits, by its error and its time.
 
-    python benchmarks/int8.py --data FOLDER --out benchmarks/int8.json
+    python benchmarks/int8.py --data FOLDER --out int8.json
 
 Static quantisation by ONNX Runtime (a scale for each channel of the weights, one for each map), calibrated on drawn
 frames; everything that is no convolution stays float32: moments and planes have no eight bits to spare.  ``all``: every

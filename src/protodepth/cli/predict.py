@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from protodepth.data.frame import Frame, FrameDataset
-    from protodepth.inference.complete import Completion, Summary
+    from protodepth.inference.complete import FrameCompletion, Summary
     from protodepth.inference.inputs import Source
     from protodepth.model import ProtoDepth
     from protodepth.types import Batch, BatchPrediction, Prediction
@@ -99,10 +99,10 @@ class Predict:
             bad = summary.failures
             raise DataError(f"{len(bad)} of {source.total} frames failed, first {bad[0].name!r}: {bad[0].reason}")
 
-    def open(self) -> "Completion":
+    def open(self) -> "FrameCompletion":
         """Model, frames and place of the results; each process of a pool opens them for itself."""
         from protodepth.cli.options import load_model
-        from protodepth.inference.complete import Completion
+        from protodepth.inference.complete import FrameCompletion
         from protodepth.inference.outputs import Output
 
         model = load_model(self.model, self.device if self.engine == "torch" else "cpu")
@@ -110,7 +110,7 @@ class Predict:
             model.domain(str(self.domain))
         predict, source = self.predictor(model), self.source(model.backbone.depth_range)
         alone = source.total == 1
-        return Completion(
+        return FrameCompletion(
             predict=predict,
             source=source,
             output=Output(folder=self.out, format=self.format, parts=self.write, alone=alone, colormap=self.colormap),
@@ -120,7 +120,9 @@ class Predict:
             batch_size=self.batch_size,
         )
 
-    def complete(self, job: "Completion", advance: "Callable[[int], None]") -> "tuple[Summary, list[dict[str, Any]]]":
+    def complete(
+        self, job: "FrameCompletion", advance: "Callable[[int], None]"
+    ) -> "tuple[Summary, list[dict[str, Any]]]":
         """All frames, by this process or by those of a pool."""
         from dataclasses import replace
 

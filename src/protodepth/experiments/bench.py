@@ -185,7 +185,7 @@ def share_cells(
                 lost.add(cell.key)
                 failed[cell.title] = "needs a cell that failed"
             elif all(store.done(need) for need in cell.needs):
-                running[pool.submit(run_alone, cell, store)] = cell
+                running[pool.submit(_run_alone, cell, store)] = cell
         if not running:
             return failed
         for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -212,7 +212,7 @@ def _fault(future: "Future[bool]") -> str:
     return ""
 
 
-def run_alone(cell: Cell, store: Store) -> bool:
+def _run_alone(cell: Cell, store: Store) -> bool:
     """A cell in a process of its own that says nothing; whether it was run, and not found to be another's."""
     return attempt(cell, store, Reporter(quiet=True), "")
 

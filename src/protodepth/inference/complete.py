@@ -61,7 +61,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class FrameCompletion:
     """Everything that completing frames takes: what predicts, what is read, where results go."""
 
     predict: PredictBatch
@@ -133,7 +133,9 @@ class _Collected:
         self._lines.close()
 
 
-def complete(job: Completion, advance: Callable[[int], None] = lambda n: None) -> tuple[Summary, list[dict[str, Any]]]:
+def complete(
+    job: FrameCompletion, advance: Callable[[int], None] = lambda n: None
+) -> tuple[Summary, list[dict[str, Any]]]:
     """Complete every frame of a source.  Results and ``predictions.jsonl`` grow frame by frame; bad frames are recorded
     and passed over (a single one is an error, and nothing is written).  Sparse depth that cannot be right in the first
     frames of files of a user stops before anything is written, unless ``force`` is set.
@@ -148,7 +150,10 @@ def complete(job: Completion, advance: Callable[[int], None] = lambda n: None) -
 
 
 def complete_shared(
-    pool: Executor, opening: Callable[[], Completion], job: Completion, advance: Callable[[int], None] = lambda n: None
+    pool: Executor,
+    opening: Callable[[], FrameCompletion],
+    job: FrameCompletion,
+    advance: Callable[[int], None] = lambda n: None,
 ) -> tuple[Summary, list[dict[str, Any]]]:
     """The same by the processes of a pool: each opens model and source itself (``opening``, which must travel) and
     completes blocks of frames.  The same batches, files and records as in one process, but for ``seconds``.
@@ -160,8 +165,8 @@ def complete_shared(
     blocks = deque(range(n, min(n + step, job.source.total)) for n in range(0, job.source.total, step))
     with _Collected(job.output, advance) as collected:
         while blocks and not collected.summary.frames:  # until frames were held against the range, one after the other
-            _add_block(collected, result(pool.submit(complete_block, opening, True, blocks.popleft())))
-        for records in in_order(pool, partial(complete_block, opening, False), blocks):
+            _add_block(collected, result(pool.submit(_complete_block, opening, True, blocks.popleft())))
+        for records in in_order(pool, partial(_complete_block, opening, False), blocks):
             _add_block(collected, records)
     return collected.summary, collected.first
 
@@ -176,7 +181,7 @@ def _add_block(collected: _Collected, records: list[dict[str, Any]]) -> None:
     collected.add(records)
 
 
-def complete_block(opening: Callable[[], Completion], doubted: bool, numbers: range) -> list[dict[str, Any]]:
+def _complete_block(opening: Callable[[], FrameCompletion], doubted: bool, numbers: range) -> list[dict[str, Any]]:
     """In a process of a pool: the records of some frames, whose files are written."""
     job = _opened(opening)
     return [
@@ -187,7 +192,7 @@ def complete_block(opening: Callable[[], Completion], doubted: bool, numbers: ra
 
 
 @lru_cache(maxsize=1)
-def _opened(opening: Callable[[], Completion]) -> Completion:
+def _opened(opening: Callable[[], FrameCompletion]) -> FrameCompletion:
     """Model and source, once in a process."""
     return opening()
 

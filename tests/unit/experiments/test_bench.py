@@ -90,7 +90,7 @@ def test_a_pool_waits_for_a_cell_of_another_command_and_a_lost_worker_ends_the_b
         def killed(*args):
             raise BrokenExecutor("killed")
 
-        monkeypatch.setattr(bench, "run_alone", killed)
+        monkeypatch.setattr(bench, "_run_alone", killed)
         with pytest.raises(ProcessLost, match="a worker has gone"):
             bench.share_cells([cell("b")], store, Reporter(quiet=True), pool)
 

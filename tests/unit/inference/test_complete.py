@@ -13,7 +13,7 @@ from protodepth.data import arrays
 from protodepth.data.files import images
 from protodepth.data.frame import Frame
 from protodepth.errors import CheckpointError, ConfigError, DataError
-from protodepth.inference.complete import Completion, complete, describe
+from protodepth.inference.complete import FrameCompletion, complete, describe
 from protodepth.inference.inputs import Failure, Source, frame_numbers, in_batches, open_data, open_files, unit_of_files
 from protodepth.inference.outputs import Output
 from protodepth.model import ProtoDepth
@@ -47,8 +47,8 @@ def run(model: ProtoDepth, source: Source, out: Path, batch_size: int = 2, **opt
     return complete(job(lambda b: model.predict_batch(b, "night"), source, output, batch_size=batch_size))
 
 
-def job(predict, source: Source, output: Output, **options) -> Completion:
-    return Completion(predict=predict, source=source, output=output, depth_range=RANGE, **options)
+def job(predict, source: Source, output: Output, **options) -> FrameCompletion:
+    return FrameCompletion(predict=predict, source=source, output=output, depth_range=RANGE, **options)
 
 
 def records(out: Path) -> list[dict]:

@@ -253,7 +253,7 @@ def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4
     return inverse(to_tau) @ from_t
 
 
-def poses_are_valid(poses: Float[np.ndarray, "n 4 4"]) -> np.ndarray:
+def _poses_are_valid(poses: Float[np.ndarray, "n 4 4"]) -> np.ndarray:
     """Which poses are such: finite, with a rotation (trackers write zeros or -inf when lost)."""
     finite = np.isfinite(poses).all((1, 2))
     R = np.where(finite[:, None, None], poses[:, :3, :3], 0.0)
@@ -262,8 +262,8 @@ def poses_are_valid(poses: Float[np.ndarray, "n 4 4"]) -> np.ndarray:
 
 
 def pose_is_valid(pose: Float[np.ndarray, "4 4"]) -> bool:
-    """Whether a pose is one; see ``poses_are_valid``."""
-    return bool(poses_are_valid(pose[None])[0])
+    """Whether a pose is one; see ``_poses_are_valid``."""
+    return bool(_poses_are_valid(pose[None])[0])
 
 
 def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
@@ -286,7 +286,7 @@ def read_poses(path: Path, ids: Sequence[str]) -> Float[np.ndarray, "n 4 4"]:
             "in order, or the image's name and 16 numbers"
         )
     rows = np.reshape([_pose_line(words[named:], path, n) for n, words in lines], (-1, 4, 4))
-    rows[~poses_are_valid(rows)] = np.nan
+    rows[~_poses_are_valid(rows)] = np.nan
     table = dict(zip([words[0] for _, words in lines] if named else ids, rows, strict=True))
     lost = np.full((4, 4), np.nan)
     return np.stack([table.get(i, lost) for i in ids]) if ids else np.empty((0, 4, 4))
