@@ -13,6 +13,7 @@ import numpy as np
 
 from protodepth.data import arrays
 from protodepth.data.files import cameras, images
+from protodepth.data.files.names import by_number
 from protodepth.data.frame import Frame, FrameDataset, evenly
 from protodepth.errors import ConfigError, DataError, ProtoDepthError
 from protodepth.types import Batch
@@ -171,7 +172,7 @@ def open_files(
 def _open_folder(folder: Path, maps: Maps, why: str) -> Source:
     """Pictures and maps belong together by name."""
     pictures = images.files_by_id(folder, images.IMAGE_SUFFIXES)
-    joined = images.by_number(maps.files, pictures)
+    joined = by_number(maps.files, pictures)
     why += "; they are joined to the pictures by number" if joined.keys() != maps.files.keys() else ""
     maps = replace(maps, files=joined)
     both = pictures.keys() & maps.files.keys()

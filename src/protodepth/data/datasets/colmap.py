@@ -18,7 +18,7 @@ from protodepth.data import projection
 from protodepth.data.datasets.video import video_scan
 from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
-from protodepth.data.files import images as image_files
+from protodepth.data.files.names import natural_key
 from protodepth.data.files.text import read_text, reading
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, register_scan
@@ -217,7 +217,7 @@ def scan_colmap(
     folder = _find_model(root)
     model = read_model(folder)
     pictures = Path(images) if Path(images).is_absolute() else root / images
-    numbers = sorted(model.images, key=lambda n: image_files.natural_key(model.images[n].name))
+    numbers = sorted(model.images, key=lambda n: natural_key(model.images[n].name))
     there = [n for n in numbers if (pictures / model.images[n].name).is_file()]
     if not there:
         raise DataError(f"{pictures} holds none of the {len(numbers)} pictures of {folder}: say images=FOLDER")

@@ -17,6 +17,7 @@ from protodepth.data import projection
 from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
+from protodepth.data.files.names import natural_key
 from protodepth.data.files.text import parse_json, reading
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, held_out, register_scan
@@ -62,7 +63,7 @@ def _read_scene(path: Path, camera: str) -> list[DgpSample]:
         scene = parse_json(path.read_bytes(), path)
         data = {str(d["key"]): d for d in scene["data"]}
         samples = [_sample(path, camera, sample, data) for sample in scene["samples"]]
-    return sorted((s for s in samples if s is not None), key=lambda s: image_files.natural_key(s.name))
+    return sorted((s for s in samples if s is not None), key=lambda s: natural_key(s.name))
 
 
 def _sample(path: Path, camera: str, sample: dict[str, Any], data: dict[str, dict[str, Any]]) -> DgpSample | None:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.entries import Entry, FrameReader
-from protodepth.data.files.images import natural_key
 from protodepth.data.files.matlab import read_arrays
+from protodepth.data.files.names import natural_key
 from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan, triplets
 from protodepth.errors import DamagedFileError, DataError
 from protodepth.types import Float

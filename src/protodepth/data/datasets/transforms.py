@@ -18,6 +18,7 @@ from protodepth.data.datasets.video import video_scan
 from protodepth.data.entries import DepthContainer, Entry, FrameReader
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
+from protodepth.data.files.names import natural_key
 from protodepth.data.files.text import parse_json
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, register_scan
@@ -105,7 +106,7 @@ def scan_transforms(
     scale = table.get("integer_depth_scale")
     own = unit or (f"{1 / float(scale):.9g}" if scale else "mm")
     image_files.unit_scale(own)
-    frames = sorted(table["frames"], key=lambda f: image_files.natural_key(str(f.get("file_path", ""))))
+    frames = sorted(table["frames"], key=lambda f: natural_key(str(f.get("file_path", ""))))
     entries, poses, lost = [], [], []
     for frame in frames:
         made = _entry(table, frame, folder, own)

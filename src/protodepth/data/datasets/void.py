@@ -11,7 +11,7 @@ from pathlib import Path
 
 from protodepth.data.entries import Entry, FrameReader
 from protodepth.data.files import cameras
-from protodepth.data.files.images import natural_key
+from protodepth.data.files.names import natural_key
 from protodepth.data.files.text import read_text
 from protodepth.data.manifest import INDOOR, Scan, held_out, register_scan, triplets
 from protodepth.errors import DataError, UnknownNameError

@@ -7,9 +7,8 @@ A 16-bit PNG carries no unit.  ``UNITS`` names the ones in use; ``guess_unit`` d
 import io
 import logging
 import math
-import re
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,6 +17,7 @@ import numpy as np
 from PIL import Image as Picture
 from PIL import UnidentifiedImageError
 
+from protodepth.data.files.names import natural_key
 from protodepth.data.files.text import load_array
 from protodepth.errors import (
     DamagedFileError,
@@ -334,18 +334,6 @@ def _ambiguous_unit(s: DepthSummary, depth_range: tuple[float, float] | None = N
     )
 
 
-_DIGITS = re.compile(r"(\d+)")
-
-
-def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key of file names in which frame 10 comes after frame 9.
-
-    >>> sorted(["f10", "f9", "f1"], key=natural_key)
-    ['f1', 'f9', 'f10']
-    """
-    return tuple((0, int(p), p) if p.isdigit() else (1, 0, p) for p in _DIGITS.split(name) if p)
-
-
 def files_by_id(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     """The pictures or depth maps of a folder: id (file name without suffix) -> path, in natural order, each id once."""
     paths: dict[str, Path] = {}
@@ -367,30 +355,6 @@ def _waits(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
-
-
-def by_number(maps: Mapping[str, Path], pictures: Collection[str]) -> dict[str, Path]:
-    """Depth maps under the names of their pictures, where they have names of their own: ``depth_0007`` is that of
-    ``rgb_0007``.  Maps of which one has a picture's name, or most have no picture of their number, stay as they are.
-
-    >>> by_number({"depth_7": Path("depth_7.png"), "depth_8": Path("depth_8.png")}, ["rgb_007", "rgb_008"])
-    {'rgb_007': PosixPath('depth_7.png'), 'rgb_008': PosixPath('depth_8.png')}
-    """
-    if not maps or any(name in maps for name in pictures):
-        return dict(maps)
-    for last in (False, True):  # all numbers of a name; only its last one
-        here, there = ({_numbers(name, last): name for name in names} for names in (pictures, maps))
-        shared = [number for number in here if number and number in there]
-        unique = len(here) == len(pictures) and len(there) == len(maps)
-        if unique and 2 * len(shared) > len(pictures):
-            joined = {here[number]: maps[there[number]] for number in shared}
-            return {**joined, **{there[number]: maps[there[number]] for number in there if number not in here}}
-    return dict(maps)
-
-
-def _numbers(name: str, last: bool) -> tuple[int, ...]:
-    runs = [int(digits) for digits in _DIGITS.findall(name)]
-    return tuple(runs[-1:] if last else runs)
 
 
 def broken_tail(path: Path) -> str | None:

@@ -15,6 +15,7 @@ from protodepth.data.arrays import size_fault
 from protodepth.data.faults import check_share
 from protodepth.data.files import cameras
 from protodepth.data.files import images as image_files
+from protodepth.data.files.names import by_number
 from protodepth.data.frame import evenly
 from protodepth.data.recording import motion
 from protodepth.data.recording.settings import Settings
@@ -76,7 +77,7 @@ def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) ->
         raise DataError(
             f"{folder} has neither {settings.sparse}/<id>.png (or .npy) nor {settings.depth}/ (dense){suggest(folder)}"
         )
-    joined = image_files.by_number(sparse or dense, images)
+    joined = by_number(sparse or dense, images)
     notes = _joined_note(sparse or dense, joined)
     poses = folder / (settings.poses or "poses.txt")
     if with_poses and settings.poses and not poses.exists():
@@ -84,7 +85,7 @@ def find_layout(folder: Path, settings: Settings, *, with_poses: bool = True) ->
     truths = _files(folder, settings.ground_truth, image_files.DEPTH_SUFFIXES)
     if sparse and dense and not truths:
         truths = dense  # both there: the dense map is what sparse points can be judged with
-    truths = image_files.by_number(truths, images)
+    truths = by_number(truths, images)
     intrinsics, source = _find_intrinsics(folder, settings.intrinsics)
     return Layout(
         root=folder,
