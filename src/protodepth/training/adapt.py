@@ -16,6 +16,7 @@ from protodepth._version import made_with
 from protodepth.data.arguments import without_folders
 from protodepth.data.augment import AugmentConfig
 from protodepth.data.frame import Domain
+from protodepth.errors import ConfigError
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
 from protodepth.storage.history import History
@@ -190,6 +191,8 @@ def adapt(
     other frames; if it did not, a warning is logged and the domain answers as the base does, unless ``force`` is set.
     If learning fails or is interrupted the model is left as it was.
     """
+    if not isinstance(model, ProtoDepth):
+        raise ConfigError(f"adapt takes a model, got {model!r}: give ProtoDepth.from_pretrained({str(model)!r})")
     config, options = split_options(config, data, options)
     started = time.monotonic()
     task = prepare(model, data, name, config, options)

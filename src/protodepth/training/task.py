@@ -66,6 +66,10 @@ class AdaptConfig:
     force: bool = False  # keep what was learned even if it did not help
 
     def __post_init__(self) -> None:
+        for name in ("minutes", "steps", "rate", "withhold", "judgings", "patience", "seed"):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, int | float)):
+                raise ConfigError(f"{name} is {value!r}, expected a number")
         if not 0 < self.withhold <= MOST:
             raise ConfigError(
                 f"withhold is {self.withhold}, expected a share of the sparse points above 0 and at most {MOST:g}"

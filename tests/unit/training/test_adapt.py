@@ -373,3 +373,8 @@ def test_an_option_that_adapt_does_not_have_is_refused_by_its_name(
     with pytest.raises(UnknownNameError, match="'colour'"):
         adapt(model, room, name="x", colour=3)
     assert "x" not in model.domains
+
+
+def test_a_name_is_no_model() -> None:
+    with pytest.raises(ConfigError, match="adapt takes a model, got 'worlds-tiny'"):
+        adapt("worlds-tiny", "anywhere", name="x")  # type: ignore[arg-type]

@@ -79,3 +79,9 @@ def test_options_are_the_configurations_or_the_recordings(recording: Path):
         split_options(AdaptConfig(), recording, {"depht_unit": "mm"})
     with pytest.raises(ConfigError, match="withhold is 0"):
         AdaptConfig(withhold=0.0)
+
+
+@pytest.mark.parametrize("name", ["steps", "minutes", "seed"])
+def test_a_word_where_a_number_is_expected_is_one_sentence(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is 'many', expected a number"):
+        AdaptConfig(**{name: "many"})
