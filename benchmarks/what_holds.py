@@ -91,7 +91,7 @@ def bar(fresh: dict[str, Any]) -> str:
     every = len(WANTED) * len(SCORE_TITLES)
     return (
         f"Of {every} cells (lite and KBNet, indoors and outdoors, Average Performance, SPTO and the error at the end) "
-        f"{len(rows)} are measured{': ' if texts else ''}{'; '.join(texts)}."
+        f"{len(rows)} are measured{', against the methods that were run: ' if texts else ''}{'; '.join(texts)}."
     )
 
 
@@ -107,7 +107,9 @@ def headline(fresh: dict[str, Any]) -> str:
             rows = {score: known[sequence, network, score].get(method) for score in SCORE_TITLES}
             by_verdict = {v: [t for t in SCORE_TITLES if rows[t] == v] for v in ("first", "not first", "undecided")}
             told = [f"{verdict} in {' and '.join(titles)}" for verdict, titles in by_verdict.items() if titles]
-            texts += [f"{network} {sequence}: {method} {', '.join(told)}"] if told else []
+            rivals = [m for m in learning_methods(fresh["experiments"][sequence]) if not m.startswith("ProtoDepth")]
+            head = f"{network} {sequence} against {' and '.join(rivals)}"
+            texts += [f"{head}: {method} {', '.join(told)}"] if told else []
     return f"fresh drawn scenes, {'; '.join(texts)}"
 
 

@@ -77,7 +77,10 @@ def fresh_run(*endings: str, network: str = "lite", method: str = "ProtoDepth") 
 
 def test_verdicts_are_counted_as_the_findings_end(holds: ModuleType) -> None:
     fresh = fresh_run("first", "not first", "undecided")
-    assert "3 are measured: ProtoDepth first in 1, not first in 1, undecided in 1." in holds.bar(fresh)
+    assert (
+        "3 are measured, against the methods that were run: ProtoDepth first in 1, not first in 1, undecided in 1."
+        in holds.bar(fresh)
+    )
     assert holds.bar({"experiments": {}}).endswith("0 are measured.")
     lines = holds.fresh_lines(fresh)
     assert lines[0].startswith("- `indoor`, seeds 11, 12, 15 (bases 0, 2 of 0, 1 and 2), among")
@@ -90,8 +93,8 @@ def test_the_headline_says_no_more_than_the_verdicts(holds: ModuleType) -> None:
     assert holds.headline({"experiments": {}}) == undecided
     assert holds.headline(fresh_run("undecided", "undecided", "undecided")) == undecided
     assert holds.headline(fresh_run("first", "not first", "first", method="ProtoDepth-own")) == (
-        "fresh drawn scenes, lite indoor: ProtoDepth-own first in Average performance and Error at the end, "
-        "not first in SPTO"
+        "fresh drawn scenes, lite indoor against EWC: ProtoDepth-own first in Average performance and "
+        "Error at the end, not first in SPTO"
     )
 
 
