@@ -43,6 +43,7 @@ NOT_RUN = {  # start of a command of the other documents -> why it is not run as
     "bench training-time": LONG,
     "data preview worlds:any": "draws for a minute; tests/unit/data/worlds/test_anywhere.py opens that domain",
     "train --recipe any-sensor": "trains for hours; tests/unit/training/test_drawn.py runs the loop",
+    "predict --data my_recording --out depth": "needs that recording; tests/e2e/test_shared_work.py shares another one",
     "bench real": "needs recordings and adapts for minutes; tests/e2e/test_bench_real.py runs it on drawn ones",
     "bench foundation": "needs the maps of an outside model; tests/e2e/test_bench.py runs it with drawn ones",
     "adapt --data rosbag:": "needs a bag; tests/unit/data/datasets/test_rosbag.py reads one",
