@@ -6,6 +6,7 @@ import torch
 
 from conftest import tiny_model
 from protodepth.data.frame import Domain
+from protodepth.methods import statistics
 from protodepth.methods.statistics import as_left_out, describe
 from protodepth.selection import Statistics, fit_gaussians
 
@@ -62,3 +63,15 @@ def test_later_frames_of_the_same_recording_are_rarely_called_unknown() -> None:
         gaussians = fit_gaussians([Statistics.of(rows[:120], as_left_out(rows[:120]))])
         flagged.append(float((gaussians.distances(rows[120:])[:, 0] > gaussians.thresholds()[0]).float().mean()))
     assert np.mean(flagged) < 0.1
+
+
+def test_a_short_recording_knows_frames_that_are_up_to_twice_as_far_as_its_blocks(
+    monkeypatch: pytest.MonkeyPatch, room: Domain
+) -> None:
+    """It has not seen where it goes: the example of the README flagged all of its own test frames."""
+    rows = drifting(20)
+    monkeypatch.setattr(statistics, "sample_descriptors", lambda model, data: rows)
+    short = statistics.collect_statistics(tiny_model(), room.train)
+    blocks = fit_gaussians([Statistics.of(rows, as_left_out(rows))])
+    torch.testing.assert_close(fit_gaussians([short]).own[0], 2 * blocks.own[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(short.mean, rows.mean(0))
