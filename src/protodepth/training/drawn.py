@@ -42,7 +42,7 @@ from protodepth.training.state import optimiser_state, read_state_tensors, whole
 from protodepth.training.wider import widened
 from protodepth.types import Batch
 
-MAY_CHANGE = ("steps", "fall", "rate", "half")  # of a recipe whose run goes on
+MAY_CHANGE = ("steps", "fall", "rate", "half", "crops")  # of a recipe whose run goes on
 WORST = 5.0  # no image pulls harder than one with this loss
 KEPT = 3  # states, so that a run that went wrong can be taken up before it did
 HELD = 48  # drawn frames that judge, of another seed than those that teach

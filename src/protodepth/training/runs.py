@@ -127,6 +127,8 @@ def _claim_run(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
     about = {"kind": "run", "recipe": values, "method": method}
     if claims.holds(out, "run.json", "run"):
         known = read_json(out / "run.json")
+        if isinstance(recipe, DrawnRecipe) and isinstance(known.get("recipe"), dict):  # begun by an earlier version
+            known["recipe"] = {k: v for k, v in known["recipe"].items() if k not in MAY_CHANGE}
         claims.check_same(out, "a run", {k: known.get(k) for k in about}, config.to_dict(about))
         if not resume:
             raise CheckpointError(f"{out} holds this run already: --resume to go on, or another --out")

@@ -15,10 +15,10 @@ import torch
 import protodepth.backbones  # noqa: F401  registers the built-in networks
 from helpers.mutants import mutants
 from protodepth.backbones.base import backbones
-from protodepth.errors import CheckpointError, ConfigError, ProcessLost, TrainingDiverged
+from protodepth.errors import CheckpointError, ConfigError, ProcessLost, ProtoDepthError, TrainingDiverged
 from protodepth.model import ProtoDepth
 from protodepth.storage import files
-from protodepth.training import drawn, pool
+from protodepth.training import drawn, pool, runs
 from protodepth.training.drawn import DrawnRecipe
 from protodepth.training.state import read_state_tensors
 from protodepth.types import Batch
@@ -79,6 +79,19 @@ def test_another_recipe_does_not_go_on_in_the_same_folder(tmp_path: Path) -> Non
         drawn.FramePool(tmp_path / "pool", 9, TINY.size, seed=0)
 
 
+def test_a_run_may_go_on_with_other_crops_and_a_claim_of_an_earlier_version_is_the_same_run(tmp_path: Path) -> None:
+    runs._claim_run(tmp_path, TINY, "", resume=False)
+    weights(tmp_path / "state", replace(TINY, steps=1))
+    weights(tmp_path / "state", replace(TINY, steps=2, crops=((1, 48, 64),)))
+    claim = json.loads((tmp_path / "run.json").read_text())
+    assert not claim["recipe"].keys() & set(drawn.MAY_CHANGE)
+    claim["recipe"]["crops"] = [[2, 32, 48]]  # which was not allowed to change once, and is still written there
+    (tmp_path / "run.json").write_text(json.dumps(claim))
+    runs._claim_run(tmp_path, TINY, "", resume=True)
+    with pytest.raises(ProtoDepthError, match="seed"):
+        runs._claim_run(tmp_path, replace(TINY, seed=9), "", resume=True)
+
+
 def test_crops_larger_than_the_frames_are_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match="do not fit"):
         drawn.check_drawn(replace(TINY, size=(40, 64)))
@@ -112,13 +125,13 @@ def test_a_wider_network_begins_with_what_a_narrow_one_has_learned(tmp_path: Pat
     assert not network.state_dict()["head.weight"][:, 24:].any()
 
 
-def test_the_loss_of_the_truth_is_zero_and_of_the_scaffold_about_two_and_a_third() -> None:
+def test_the_loss_of_the_truth_is_zero_and_of_the_scaffold_about_two_and_a_fifth() -> None:
     g = torch.Generator().manual_seed(0)
     truth = 1 + torch.rand(2, 1, 24, 32, generator=g)
     scaffold = truth * 1.3
     none = torch.zeros_like(truth)
     assert float(drawn.loss(truth, scaffold, truth, none)) < 1e-4
-    assert float(drawn.loss(scaffold, scaffold, truth, none)) == pytest.approx(2.3, abs=0.08)
+    assert float(drawn.loss(scaffold, scaffold, truth, none)) == pytest.approx(2.2, abs=0.08)
 
 
 def test_pixels_without_truth_do_not_count_and_points_count_a_tenth() -> None:
