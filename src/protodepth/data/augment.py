@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from protodepth.data.hidden import HideConfig, choose_hidden
 from protodepth.errors import ConfigError
 from protodepth.geometry import pixel_grid, sample
 from protodepth.types import Batch, Depth, Float, Image, Mask, View
@@ -31,6 +33,7 @@ class AugmentConfig:
         0.0,
         0.0,
     )  # share of pixel rows whose points are hidden: a scanner with fewer lines
+    remove_patterns: bool = False  # points hidden as data/hidden.py does: any density and pattern, blocks, holes
     remove_patches: tuple[float, float] = (0.0, 0.0)  # share of pixels whose 5x5 image patch is blacked out
     at_most: bool | None = None  # smaller frames than the crop stay whole instead of being refused
     crop_pad: tuple[float, float] | None = None  # share of each side that is kept and put anywhere; None = all
@@ -138,6 +141,8 @@ def augment(batch: Batch, config: AugmentConfig, random: torch.Generator) -> Vie
     b, draws = len(batch), Draws.of(batch, random)
     image = _recolour(batch.image, config, draws)
     sparse = hide_points(batch.sparse_depth, config, draws)
+    if config.remove_patterns:
+        sparse = _hide_patterns(sparse, batch.image, draws)
     image = _hide_patches(image, config, draws)
     M, K = random_motion(batch, config, draws)
     if M is None:
@@ -202,6 +207,17 @@ def hide_points(sparse: Depth, config: AugmentConfig, draws: Draws) -> Depth:
         share = draws.uniform(config.remove_rows)
         sparse = sparse * (draws.rand(1, height, 1) >= share)
     return sparse
+
+
+def _hide_patterns(sparse: Depth, image: Image, draws: Draws) -> Depth:
+    """Leave what some sensor would see of the points: random ones, corners, a grid, all but blocks or holes."""
+    seeds = (2**31 * draws.rand(1)[:, 0].double()).long().tolist()
+    points, pictures = (sparse[:, 0] > 0).cpu().numpy(), image.permute(0, 2, 3, 1).cpu().numpy()
+    hidden = [
+        choose_hidden(known, HideConfig(), np.random.default_rng(seed), picture)
+        for known, picture, seed in zip(points, pictures, seeds, strict=True)
+    ]
+    return sparse * torch.from_numpy(~np.stack(hidden)[:, None]).to(sparse)
 
 
 def _hide_patches(image: Image, config: AugmentConfig, draws: Draws) -> Image:

@@ -3,7 +3,7 @@ r"""The base for any sensor learns here, from the exact depth of drawn scenes th
 Loss of an image, each term divided by what the plain scaffold makes of it, so that no image dominates:
 
 .. math:: \frac{|\log d - \log z|}{e_{log}} + \frac{|d - z|}{e_{lin}}
-    + 0.2 \frac{\mathrm{rms}(d - z)}{e_{rms}} + 0.05 \sum_{scales, axes} \frac{|\nabla \log d - \nabla \log z|}{e_{log}}
+    + 0.3 \frac{\mathrm{rms}(d - z)}{e_{rms}} + 0.05 \sum_{scales, axes} \frac{|\nabla \log d - \nabla \log z|}{e_{log}}
 
 means over pixels with a depth; those that carry a point count a tenth; e is the scaffold's own error.  Frames are drawn
 ahead by a second process into files of the run's folder; step n chooses among a fixed number of them, so that a run
@@ -168,7 +168,7 @@ def loss(depth: Tensor, scaffold: Tensor, truth: Tensor, sparse: Tensor) -> Tens
         base_linear = _mean(first.abs(), weight) + 0.005
         base_square = _root(first, weight) + 0.01
     total = _mean(off.abs(), weight) / base + _mean(linear.abs(), weight) / base_linear
-    total = total + 0.2 * _root(linear, weight) / base_square
+    total = total + 0.3 * _root(linear, weight) / base_square
     for scale in (1, 2, 4):
         for axis in (-1, -2):
             length = off.shape[axis]

@@ -90,6 +90,22 @@ def test_hidden_points_still_count_in_the_loss(batch: Batch) -> None:
     assert torch.equal(batch.sparse_depth, before)
 
 
+def test_points_hidden_by_patterns_are_a_part_of_the_points_and_the_loss_still_sees_all_of_them() -> None:
+    batch = random_batch(6, 48, 64)
+    batch = replace(batch, sparse_depth=1 + torch.rand(6, 1, 48, 64))
+    before, config = batch.sparse_depth.clone(), AugmentConfig(remove_patterns=True)
+    shown = augment(batch, config, generator(0, 0)).batch.sparse_depth
+    kept = shown > 0
+    assert torch.equal(shown[kept], before[kept])
+    assert torch.equal(batch.sparse_depth, before)
+    shares = kept.float().mean((1, 2, 3))
+    assert (shares > 0).all()
+    assert (shares < 1).all()
+    assert len(set(shares.tolist())) == 6  # each image its own draw
+    assert torch.equal(augment(batch, config, generator(0, 0)).batch.sparse_depth, shown)
+    assert not config.still
+
+
 def test_hidden_patches_are_black_squares_of_five_pixels() -> None:
     batch = replace(random_batch(1, 64, 64), image=torch.ones(1, 3, 64, 64))
     seen = augment(batch, AugmentConfig(remove_patches=(0.002, 0.002)), generator(3, 0)).batch.image

@@ -77,8 +77,7 @@ def _frame(sequence: np.random.SeedSequence, size: tuple[int, int], name: str = 
         _film(_exposed(p, np.random.default_rng(noise)) / np.float32(255), np.random.default_rng(look), alone=False)
         for p in pictures
     ]
-    sparse = _sense(depth, pictures[1], rng, _some_pattern(rng))
-    scale = np.float32(_log(rng, 0.03, 30))
+    sparse, scale = _sense(depth, pictures[1], rng), np.float32(math.exp(rng.uniform(math.log(0.03), math.log(30))))
     poses = [relative(middle, c) for c in others]
     for pose in poses:
         pose[:3, 3] *= scale
@@ -197,7 +196,7 @@ def scan_lines(depth: Array, picture: Array, rng: Rng) -> Array:
     chosen: Array = np.floor((y + bend) / gap) != np.floor((y + bend - 1) / gap)
     if rng.random() < 0.3:  # upright, as some scanners and sparse columns are
         chosen = chosen & (rng.random((1, w)) < rng.uniform(0.2, 0.6))
-    keep = _log(rng, 0.03, 1.0)  # a whole sweep, or what a thinned one leaves of it
+    keep = rng.uniform(0.15, 1.0)
     top = rng.uniform(-0.2, 0.45) * h if rng.random() < 0.6 else 0
     return chosen & (rng.random(depth.shape) < keep) & (y > top)
 
@@ -276,7 +275,7 @@ def _beside(picture: Float[Array, "h w 3"], rng: Rng) -> Float[Array, "h w 3"]:
     return picture[rows][:, columns]
 
 
-def _as_found(depth: Array, rng: Rng, *, scanned: bool = False) -> Array:
+def _as_found(depth: Array, rng: Rng) -> Array:
     """Depth as real places and the maps that judge there have it, where a drawn one is too good to be true.
 
     Surfaces are uneven, edges run a little beside those of the picture and are smeared over a pixel or two, and beside
@@ -293,7 +292,7 @@ def _as_found(depth: Array, rng: Rng, *, scanned: bool = False) -> Array:
         known, sigma = (out > 0).astype(np.float32), _log(rng, 0.4, 3.5)
         share = np.maximum(ndimage.gaussian_filter(known, sigma), 1e-3)
         out = np.where(out > 0, ndimage.gaussian_filter(out, sigma) / share, 0).astype(np.float32)
-    if rng.random() < (0.6 if scanned else 0.1):  # a scanner beside the camera: before and behind an edge in turn
+    if rng.random() < 0.18:  # a scanner beside the camera: before and behind an edge in turn
         moved = _from_beside(out, rng)
         out = np.where((moved > 0) & (rng.random(size) < 0.5), moved, out)
     if rng.random() < 0.65:
@@ -330,12 +329,9 @@ def _measured(depth: Array, rng: Rng) -> Array:
     return np.where(depth > 0, out, 0).astype(np.float32)
 
 
-def _some_pattern(rng: Rng) -> Scatter:
-    return PATTERNS[rng.choice(len(PATTERNS), p=[share for _, share in PATTERNS])][0]
-
-
-def _sense(depth: Array, picture: Array, rng: Rng, pattern: Scatter) -> Float[Array, "h w"]:
+def _sense(depth: Array, picture: Array, rng: Rng) -> Float[Array, "h w"]:
     """A sparse or broken depth map of some sensor; at least five points where that many pixels have a depth."""
+    pattern = PATTERNS[rng.choice(len(PATTERNS), p=[share for _, share in PATTERNS])][0]
     chosen = pattern(depth, picture, rng)
     value = _measured(depth, rng)
     if rng.random() < 0.2:
@@ -372,10 +368,8 @@ def sample(picture: Array, depth: Array, crop: tuple[int, int], rng: Rng) -> tup
             break
     if rng.random() < 0.5:
         part, z = part[:, ::-1].copy(), z[:, ::-1].copy()  # a view would be copied where points are written into it
-    # What judges a scan is a scan itself: points that see past an edge are among those that are asked for.
-    pattern = _some_pattern(rng)
-    part, z = _film(part, rng), _as_found(z, rng, scanned=pattern is scan_lines)
-    sparse = _sense(z, part, rng, pattern)
+    part, z = _film(part, rng), _as_found(z, rng)
+    sparse = _sense(z, part, rng)
     if rng.random() < 0.25:  # a picture that sits beside its depth
         part = _beside(part, rng)
     if rng.random() < 0.08:  # in the dark the points are all there is

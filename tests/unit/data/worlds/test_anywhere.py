@@ -59,20 +59,6 @@ def test_seen_from_beside_near_things_move_more_than_far_ones_in_any_direction()
     assert {abs(row) for row, _ in ways} == {0, 1} == {abs(column) for _, column in ways}
 
 
-def test_what_judges_a_scan_is_before_and_behind_an_edge_in_turn_more_often_than_other_truth() -> None:
-    depth = np.full((48, 64), 8.0, np.float32)
-    depth[:, 28:36] = 2.0
-
-    def share_with_post_on_wall(*, scanned: bool) -> float:
-        found = [anywhere._as_found(depth, np.random.default_rng(seed), scanned=scanned) for seed in range(60)]
-        walls = [np.hstack([f[:, 23:26], f[:, 38:41]]) for f in found]  # two pixels from the rim of the post
-        return float(np.mean([((wall > 0) & (wall < 3)).any() and (wall > 6).any() for wall in walls]))
-
-    assert share_with_post_on_wall(scanned=True) > share_with_post_on_wall(scanned=False) + 0.15, (
-        share_with_post_on_wall(scanned=True)
-    )
-
-
 def test_a_picture_beside_its_depth_is_moved_or_of_another_size_about_its_middle() -> None:
     rows, columns = np.indices((60, 80), np.float32)
     picture = np.stack([rows, columns, np.zeros_like(rows)], 2)
