@@ -458,11 +458,7 @@ def test_every_network_exports_and_both_libraries_agree_with_pytorch(name: str, 
         torch.testing.assert_close(ours.depth, theirs.depth, rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("way", ["traced", pytest.param("any size", marks=pytest.mark.slow)])
-def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """The exporter for any size takes 20 seconds."""
+def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(made: Made, tmp_path: Path) -> None:
     model = copy.deepcopy(made.model)
     names = model.descriptors()[0]
     model.domain(names[-1]).registration = torch.tensor([1.1, 0.04, 0.0])
@@ -474,8 +470,7 @@ def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(
     depth, index, _ = graph(*feed_tensors(graph))
     assert tuple(names[i] for i in index) == out.domains
     torch.testing.assert_close(depth, out.depth)
-    monkeypatch.setattr(module, "WAYS", (way,))
-    export(model, tmp_path / "moved.onnx", domain=names[-1], size=FRAMES.size if way == "traced" else SIZE)
+    export(model, tmp_path / "moved.onnx", domain=names[-1], size=SIZE)
     written = Engine.open(tmp_path / "moved.onnx").predict_batch(FRAMES).depth
     torch.testing.assert_close(written, right, rtol=1e-4, atol=1e-4)
 
