@@ -47,6 +47,9 @@ TESTS = {
     "training.fit": ("unit/training/test_fit",),
     "training.sequence": ("unit/training/test_sequence",),
     "training.adapt": ("unit/training/test_adapt",),
+    "training.judging": ("unit/training/test_judging",),
+    "training.gate": ("unit/training/test_gate",),
+    "training.registration": ("unit/training/test_registration",),
 }
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -5,6 +5,7 @@ the verdict is honest.
 import copy
 import dataclasses
 import logging
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -225,6 +226,38 @@ def test_the_verdict_counts_what_is_gone():
     assert not dataclasses.replace(made, after=199.9, spread=0.0).helped
     assert dataclasses.replace(made, after=199, ratio=0.8).gain == pytest.approx(0.2)  # as its frames have it
     assert "kept 50 % of step 1" in str(dataclasses.replace(made, share=0.5))
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        (None, ""),
+        ((0.002, 2.0), "\nwhere fewer than 0.2 % of the pixels have a point, the base answers"),
+        ((0.0, 0.15), "\nwhere 15 % or more of the pixels have a point, the base answers"),
+        ((0.002, 0.15), "\nwhere fewer than 0.2 % or 15 % or more of the pixels have a point, the base answers"),
+    ],
+)
+def test_the_verdict_says_for_which_densities_the_base_answers(gate: tuple[float, float] | None, words: str):
+    made = Adaptation(
+        name="x", frames=1, steps=1, best_step=1, seconds=1, before=200, after=150, spread=0.02, better=1, judged=9,
+        chosen=(1, 1), gate=gate
+    )  # fmt: skip
+    assert str(made).partition("adapting helped")[2] == words
+
+
+def test_it_is_judged_as_often_as_asked_for_and_the_clock_runs_from_the_start(recording: Path):
+    started = time.monotonic()
+    result = adapt(tiny_model(), recording, name="walk", config=config(4, judgings=1, force=True))
+    assert [step for step, _ in result.curve] == [0, 4]
+    assert 0 < result.seconds <= time.monotonic() - started
+
+
+def test_a_plan_counts_each_frame_once(recording: Path):
+    plan = estimate(tiny_model(), recording, name="walk", config=config(4))
+    data = load_recording(recording)
+    apart = len(data.train) - plan.frames
+    assert apart > 0
+    assert plan.aside.startswith(f"{apart} choose, {len(data.val)} judge, {len(data.test)} are for testing")
 
 
 def test_better_is_the_share_of_frames_whose_error_shrank(recording: Path, monkeypatch: pytest.MonkeyPatch):

@@ -31,6 +31,19 @@ def test_the_middle_is_for_the_verdict_and_one_case_says_nothing() -> None:
     assert find_gate([(SHARES[1:], worse(0)[:5])]) is None
 
 
+def test_few_is_below_two_thousandths_dense_from_fifteen_hundredths_on_and_no_share_is_above_the_last() -> None:
+    shares = np.array([0.0019, 0.0019, 0.002, 0.003, 0.1499, 0.15, 0.15])
+    few, between, dense = (np.isin(np.arange(7), places) * 0.2 - 0.1 for places in ([0, 1], [2, 3, 4], [5, 6]))
+    assert find_gate([(shares, few)]) == (0.002, 2.0)
+    assert find_gate([(shares, between)]) is None
+    assert find_gate([(shares, dense)]) == (0.0, 0.15)
+
+
+def test_a_domain_that_answers_as_the_base_does_is_left_its_densities() -> None:
+    """Step 0 was kept: every ratio is one."""
+    assert find_gate([(SHARES, np.zeros(6))]) is None
+
+
 def test_cases_are_answered_by_the_share_of_their_pixels_that_has_points() -> None:
     cases = []
     for count in (0, 3, 40, 100):

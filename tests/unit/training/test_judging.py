@@ -1,6 +1,8 @@
 """A notebook asks how good a model is in one line, and gets what the command measures."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,8 +10,10 @@ import protodepth
 from conftest import tiny_model
 from helpers.recordings import SHOTS, write_recording
 from protodepth.data.arguments import open_domain
+from protodepth.data.frame import Domain
 from protodepth.errors import DataError, UnknownNameError
 from protodepth.training import evaluate as errors
+from protodepth.training import judging
 from protodepth.training.judging import labelled
 
 WORLD = "worlds:room?train=1&val=2&test=2"
@@ -32,6 +36,30 @@ def test_points_of_a_folder_judge_where_there_is_no_ground_truth(tmp_path: Path)
     assert len(result.images) == len(data.test)
     whole = open_domain(folder).test[0]
     assert (data.test[0].sparse_depth > 0).sum() == pytest.approx(0.8 * (whole.sparse_depth > 0).sum(), rel=0.02)
+
+
+@pytest.mark.parametrize(("count", "by_points"), [(0, False), (1, True), (2, True)])
+def test_even_a_single_frame_is_judged_by_its_points_and_no_frame_by_nothing(
+    count: int, by_points: bool, room: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [replace(room.test[n], ground_truth=None) for n in range(count)]
+    asked: list[dict[str, Any]] = []
+
+    def opened(argument: str, **options: Any) -> Domain:
+        asked.append(options)
+        return replace(room, test=frames, identity={"dataset": "recording"})
+
+    monkeypatch.setattr(judging, "open_domain", opened)
+    assert labelled("folder", "test")[1] == by_points
+    assert asked == [{}, {"withhold": 0.2}][: 1 + by_points]
+
+
+def test_frames_are_judged_eight_at_a_time_unless_told(monkeypatch: pytest.MonkeyPatch, room: Domain) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(errors, "evaluate", lambda *a, batch_size: sizes.append(batch_size))
+    protodepth.evaluate(tiny_model(), room, domain="base")
+    protodepth.evaluate(tiny_model(), room, domain="base", batch_size=3)
+    assert sizes == [8, 3]
 
 
 def test_a_model_may_be_named_by_its_folder(tmp_path: Path) -> None:

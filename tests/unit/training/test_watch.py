@@ -15,7 +15,6 @@ from protodepth.data.recording.open import load_recording
 from protodepth.errors import DataError
 from protodepth.model import ProtoDepth
 from protodepth.training.watch import (
-    LARGEST,
     Case,
     Enough,
     Watch,
@@ -124,7 +123,25 @@ def test_of_a_large_frame_a_window_judges_in_which_every_pixel_keeps_its_ray():
     left, top = (int(K[i, 2] - part.intrinsics[i, 2]) for i in (0, 1))
     assert np.array_equal(part.sparse_depth, sparse[top : top + 64, left : left + 96])
     case = make_cases([frame], HIDE, count=2)[0]
-    assert case.frame.sparse_depth.shape == LARGEST
+    assert case.frame.sparse_depth.shape == (288, 384)
+
+
+def test_a_window_may_lie_at_either_edge():
+    rows = np.arange(1, 66, dtype=np.float32)[:, None].repeat(97, 1) + np.arange(97) / 1000
+    frame = Frame(image=np.zeros((65, 97, 3)), sparse_depth=rows, intrinsics=np.eye(3))
+    firsts = {float(window(frame, (64, 96), np.random.default_rng(n)).sparse_depth[0, 0]) for n in range(32)}
+    assert firsts == {float(v) for v in rows[:2, :2].ravel()}
+
+
+def test_frames_in_which_no_point_was_hidden_judge_nothing():
+    single = np.zeros((8, 8), np.float32)
+    single[4, 4] = 2.0
+    frames = [
+        Frame(image=np.zeros((8, 8, 3)), sparse_depth=single, intrinsics=np.eye(3), name=str(n)) for n in range(6)
+    ]
+    assert not any((hide(f, HIDE)[1] > 0).any() for f in frames)  # points are shown, and none is left to judge
+    with pytest.raises(DataError, match="too few sparse points"):
+        make_cases(frames, HIDE)
 
 
 def test_frames_without_points_cannot_judge():

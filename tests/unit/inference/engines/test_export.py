@@ -366,7 +366,7 @@ def scale_free(without_shape_checks: None) -> ProtoDepth:
     return with_domains(ScaleFree())
 
 
-@pytest.mark.parametrize("domain", ["base", "hall", None])
+@pytest.mark.parametrize("domain", ["base", pytest.param("hall", marks=pytest.mark.slow), None])
 def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
     scale_free: ProtoDepth, domain: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
