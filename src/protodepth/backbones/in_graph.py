@@ -3,7 +3,8 @@ r"""What `scalefree` and its planes compute, in the form that engines of graphs 
 ONNX Runtime runs convolutions in blocks of 16 channels and everything else map by map.  So here
 
     widths     are filled up to blocks of 16 by weights of zero: what is concatenated stays in blocks
-    pyramids   a transposed convolution is a repetition of every cell and a 3 x 3 convolution, to which a sum is joined
+    pyramids   a transposed convolution is a repetition of every cell and a 3 x 3 convolution, to which a sum is joined;
+               of large maps first along columns, then along rows
     likeness   :math:`|a - b|^2` of two cells is computed once for both of them
     mixes      logits are relative to those of the cell itself, and sums of products grow without a stack of planes
     sums       over a few channels are additions of maps that fit into the cache
@@ -14,7 +15,7 @@ ONNX Runtime runs convolutions in blocks of 16 channels and everything else map 
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,11 +31,13 @@ from protodepth.backbones.planes import (
     RIDGE,
     SHARP,
     SMOOTH,
+    moved,
 )
 from protodepth.types import Float
 
 BLOCK = 16
 AROUND = tuple((i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0))
+MANY_CELLS = 4096  # from here on two convolutions of half the products are faster than one
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))  # the other four are these, seen from the other cell
 V = MOMENTS.index(("v", 0, 0))
 
@@ -71,7 +74,7 @@ def constant(x: Tensor | None) -> np.ndarray:
     return x.detach().numpy()
 
 
-def convolution(x: Tensor, weight: np.ndarray, bias: np.ndarray | None = None, **options: int) -> Tensor:
+def convolution(x: Tensor, weight: np.ndarray, bias: np.ndarray | None = None, **options: Any) -> Tensor:
     """``conv2d`` with constants, in the precision of x."""
     added = None if bias is None else torch.tensor(bias, dtype=x.dtype)
     return F.conv2d(x, torch.tensor(weight, dtype=x.dtype), added, **options)
@@ -137,22 +140,48 @@ def _block_of_moments(weight: np.ndarray) -> np.ndarray:
     return block
 
 
-def repeated_then(push: np.ndarray) -> np.ndarray:
-    """Weights of a 3 x 3 convolution of repeated cells that is the transposed one with stride 2 and padding 1.
+def three_for_four(x: np.ndarray) -> np.ndarray:
+    """Weights of a convolution of repeated cells for those of the transposed one with stride 2 and padding 1: the last
+    side, 4, becomes 3.
 
     Left of a cell's centre the cell itself is repeated on the right, and the other way round; moments have weights that
     are the same seen from both sides, which is what lets three numbers stand for four.
     """
-    three = np.array([[0, 0, 0, 1], [-1, 1, 0, 0], [1, 0, 0, 0]], push.dtype)
-    return np.einsum("iokl,ak,bl->oiab", push, three, three)
+    return x @ np.array([[0, -1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 0]], x.dtype)
 
 
-def _pushed(levels: Sequence[Tensor], weight: np.ndarray) -> Float[Tensor, "b 16 h w"]:
-    around = levels[-1]
+def repeated_then(push: np.ndarray) -> np.ndarray:
+    """Weights of a 3 x 3 convolution of repeated cells that is the transposed one with stride 2 and padding 1."""
+    return three_for_four(three_for_four(push).transpose(1, 0, 3, 2)).transpose(0, 1, 3, 2)
+
+
+def columns_and_rows() -> tuple[np.ndarray, np.ndarray]:
+    """Weights 1 x 3 and 3 x 1 that after each other are the 3 x 3 ones of :func:`repeated_then`; half the products:
+    to move the origin of moments along x and then along y is to move it along both.
+    """
+    share, four = (0.25, 0.75, 0.75, 0.25), range(4)
+    along_x = [share[k] * moved(k - 1.5, 0.0, 1.0).numpy() * [2.0**i for _, i, _ in MOMENTS] for k in four]
+    along_y = [share[k] * moved(0.0, k - 1.5, 1.0).numpy() * [2.0**j for _, _, j in MOMENTS] for k in four]
+    x, y = (three_for_four(np.stack(one, -1)) for one in (along_x, along_y))
+    return x[:, :, None, :], y[:, :, :, None]
+
+
+def _pushed(levels: Sequence[Tensor], push: np.ndarray, falloff: np.ndarray) -> Float[Tensor, "b 16 h w"]:
+    columns, rows = (_block_of_moments(weight) for weight in columns_and_rows())
+    at_once, around = falloff * _block_of_moments(repeated_then(push)), levels[-1]
     for finer in reversed(levels[:-1]):
-        up = convolution(F.interpolate(around, scale_factor=2.0, mode="nearest"), weight, padding=1)
+        if int(finer.shape[-2]) * int(finer.shape[-1]) < MANY_CELLS:
+            up = convolution(_repeated(around, 2, 2), at_once, padding=1)
+        else:
+            wide = convolution(_repeated(around, 1, 2), columns, padding=(0, 1))
+            up = convolution(_repeated(wide, 2, 1), falloff * rows, padding=(1, 0))
         around = finer + cut(up, finer)
     return around
+
+
+def _repeated(x: Tensor, high: int, wide: int) -> Tensor:
+    """Every cell so many times below and beside itself."""
+    return F.interpolate(x, scale_factor=(float(high), float(wide)), mode="nearest")
 
 
 class PlaneMaps(NamedTuple):
@@ -203,9 +232,8 @@ def local_planes(
         height, width = (int(side) for side in levels[-1].shape[-2:])
         finer = F.pad(levels[-1], [0, width % 2, 0, height % 2]) if height % 2 or width % 2 else levels[-1]
         levels.append(convolution(finer, _block_of_moments(pull), stride=2))
-    weight = _block_of_moments(repeated_then(push))
-    falloff = np.where(np.arange(BLOCK) < len(MOMENTS), SHARP, NEAREST).reshape(BLOCK, 1, 1, 1)
-    near, around = maps(_pushed(levels, falloff * weight)), maps(_pushed(levels, SMOOTH * weight))
+    sharp = np.where(np.arange(BLOCK) < len(MOMENTS), SHARP, NEAREST).reshape(BLOCK, 1, 1, 1)
+    near, around = (maps(_pushed(levels, push, falloff)) for falloff in (sharp, np.full_like(sharp, SMOOTH)))
     return _planes(near, around)
 
 

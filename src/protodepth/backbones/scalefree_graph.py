@@ -114,7 +114,7 @@ class ScaleFreeInGraph(nn.Module):
         wide = {"skip0_image": look, "skip0_depth": depth}
         for n in range(1, 5):
             shown = activated(look)
-            both = torch.cat([shown, (active if n == 1 else activated)(depth)], 1)
+            both = torch.cat([shown, activated(depth)], 1)
             look = _stage(self.image_stages[n], shown, i[n - 1 : n])
             depth = _stage(self.depth_stages[n], both, (d[n - 1], i[n - 1]))
             wide[f"skip{n}_image"], wide[f"skip{n}_depth"] = look, depth
@@ -125,23 +125,29 @@ class ScaleFreeInGraph(nn.Module):
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents(layers, {**context, "filled": {name: (layers[name], wide[name]) for name in wide}})
 
-    def _entry(self, features: Tensor, look: Tensor) -> Tensor:
-        """What the look is filled up with also fills up the features beside it."""
-        entry, width = self.depth_stages[0], self.image_widths[0]
+    def _entry(self, features: Sequence[Tensor], look: Tensor) -> Tensor:
+        """A sum of convolutions: of fewer channels than a block ONNX Runtime takes maps as they are, and the look stays
+        in its block.
+        """
+        entry = self.depth_stages[0]
         assert isinstance(entry, nn.Conv2d)
-        spare = min(look.shape[1] - width, -(FEATURES + width) % in_graph.BLOCK)
-        weight = np.pad(constant(entry.weight), [(0, 0), (0, spare), (0, 0), (0, 0)])
-        x = torch.cat([features, look[:, : width + spare]], 1)
-        return convolution(x, filled(weight, 0), filled(constant(entry.bias), 0), padding=1)
+        ends = np.cumsum([int(part.shape[1]) for part in features])
+        *told, seen = np.split(filled(constant(entry.weight), 0), ends, 1)
+        x = convolution(look, filled(seen, 1), filled(constant(entry.bias), 0), padding=1)
+        for part, weight in zip(features, told, strict=True):
+            x = x + convolution(part, weight, padding=1)
+        return x
 
-    def _features_of_maps(self, p: PlaneMaps, values: Tensor, points: Tensor) -> Float[Tensor, "b 18 h w"]:
+    def _features_of_maps(self, p: PlaneMaps, values: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
         slopes = torch.cat([p.slopes_x[0], p.slopes_y[0]], 1)
         sharp, *others = p.guesses
         off = points * (values - sharp - corners(slopes))
         relative = torch.cat([sharp - p.mean, *(g - sharp for g in others), off, 4 * slopes], 1)
         density = [0.25 * w.clamp(min=1e-9).log() + 1 for w in p.weight]
-        features = [soft(relative / p.spread), points, (10 * p.spread).log(), *density, soft(p.reach.sqrt())]
-        return torch.cat(features, 1)
+        return (
+            soft(relative / p.spread),
+            torch.cat([points, (10 * p.spread).log(), *density, soft(p.reach.sqrt())], 1),
+        )
 
     def decode_in_graph(self, latents: Latents) -> Depth:
         i, d, x = self.image_widths, self.depth_widths, _shown(latents, "latent")
@@ -204,7 +210,7 @@ def _shown(latents: Latents, name: str) -> Tensor:
     for layer in (f"{name}_image", f"{name}_depth"):
         x, (given, wide) = latents.layers[layer], latents.context["filled"][layer]
         x = wide if x is given else F.pad(x, [0, 0, 0, 0, 0, wide.shape[1] - x.shape[1]])
-        parts.append(active(x) if layer == "skip0_depth" else activated(x))  # that one is a convolution's answer
+        parts.append(activated(x))
     return torch.cat(parts, 1)
 
 

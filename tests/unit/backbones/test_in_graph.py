@@ -77,6 +77,27 @@ def test_a_transposed_convolution_of_moments_is_one_of_repeated_cells() -> None:
     torch.testing.assert_close(in_graph.convolution(repeated, weight, padding=1), plain, rtol=1e-5, atol=1e-4)
 
 
+def test_columns_then_rows_are_the_weights_of_both() -> None:
+    columns, rows = in_graph.columns_and_rows()
+    both = in_graph.repeated_then(pyramid()[2].numpy())
+    np.testing.assert_allclose(np.einsum("omak,mikb->oiab", rows, columns), both, atol=1e-6)
+    assert (columns.shape[2:], rows.shape[2:]) == ((1, 3), (3, 1))
+
+
+def test_planes_of_many_cells_are_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The levels that go along columns and rows, and those that do both at once."""
+    batch = scene(30, 44, share=0.2)
+    points = F.pixel_unshuffle((batch.sparse_depth > 0).double(), 2)
+    values = F.pixel_unshuffle(batch.sparse_depth.clamp(min=1).log(), 2) * points
+    weights, found = tuple(w.double() for w in pyramid()), []
+    for cells in (1, 100, 10**9):
+        monkeypatch.setattr(in_graph, "MANY_CELLS", cells)
+        ours = in_graph.local_planes(values, points, points * (-values).exp(), weights)
+        found.append(torch.cat([*ours.guesses, *ours.slopes_x, *ours.slopes_y, ours.reach], 1))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0])
+
+
 def test_planes_map_by_map_are_the_planes() -> None:
     batch = scene(30, 44, share=0.2)
     points = F.pixel_unshuffle((batch.sparse_depth > 0).double(), 2)

@@ -398,6 +398,13 @@ def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
             assert float((half.depth / theirs.depth[:1]).log().abs().mean()) < 0.1
 
 
+def odd_inputs(proto) -> list[tuple[int, ...]]:
+    """Shapes of weights whose inputs ONNX Runtime can take neither as blocks of 16 nor, being fewer, as they are."""
+    shapes = {w.name: tuple(w.dims) for w in proto.graph.initializer}
+    weights = [shapes[node.input[1]] for node in proto.graph.node if node.op_type == "Conv"]
+    return [shape for shape in weights if shape[1] > 16 and shape[1] % 16]
+
+
 def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(scale_free: ProtoDepth):
     onnx = pytest.importorskip("onnx", reason=REASON)
     data, _ = module.convert(graphs.Graph(scale_free, "base"), scale_free, (64, 96), "traced")
@@ -405,7 +412,8 @@ def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(scale_fre
     assert len(kinds) < 1250  # many, each on few maps
     assert "Constant" not in kinds
     assert not {"Softmax", "ConvTranspose", "Transpose"} & set(kinds)
-    assert kinds.count("Conv") <= 90
+    assert kinds.count("Conv") <= 92
+    assert not odd_inputs(onnx.load_from_string(data))
     data, _ = module.convert(graphs.Graph(scale_free, "base"), scale_free, (64, 96), "traced", "openvino")
     assert "ConvTranspose" in {node.op_type for node in onnx.load_from_string(data).graph.node}  # faster there
 
