@@ -1,4 +1,4 @@
-"""The stored examples are frames of the recordings that ``data example`` draws; the page starts where adapting shows."""
+"""The examples are frames of the recordings that ``data example`` draws; the page starts where adapting shows."""
 
 import io
 
