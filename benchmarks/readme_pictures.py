@@ -1,7 +1,7 @@
 """The pictures of the README, and the lines that its commands print, made by the commands that it shows.
 
-    python benchmarks/readme_pictures.py          # docs/pictures/predict.png and adapt.png; some six minutes on two
-    cores python benchmarks/readme_pictures.py --app    # also app.png; needs the extra app, playwright and a chromium
+    python benchmarks/readme_pictures.py          # docs/pictures/predict.png and adapt.png; some six minutes
+    python benchmarks/readme_pictures.py --app    # also app.png; needs the extra app, playwright and a chromium
 
 Run it from the root of the repository after the bundled models have changed.
 """
@@ -88,16 +88,6 @@ def fit(picture: Picture, height: int) -> Picture:
     return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.NEAREST))
 
 
-def overlay(image: Picture, points: np.ndarray, low: float, high: float, scale: pictures.Scale) -> Picture:
-    """Dots on the image in its own colours; the project's overlay is grey, which hides what is there."""
-    out = pictures.enlarge(image, 2)
-    y, x = np.nonzero(points)
-    for a, b, colour in zip(y, x, pictures.colorize(points[y, x][None], low, high, scale=scale)[0], strict=True):
-        out[max(0, 2 * a - 2) : 2 * a + 4, max(0, 2 * b - 2) : 2 * b + 4] = 0
-        out[max(0, 2 * a - 1) : 2 * a + 3, max(0, 2 * b - 1) : 2 * b + 3] = colour
-    return out
-
-
 def predict_picture() -> None:
     call("data example room --world room --frames 3 --size 480x640")
     call(
@@ -121,7 +111,7 @@ def predict_picture() -> None:
 
 
 def adapt_picture() -> None:
-    call("data example my_recording --world warehouse --size 240x320")
+    call("data example my_recording --world warehouse --size 480x640")
     call("adapt --data my_recording --name warehouse --out my_model")
     for domain in ("base", "warehouse"):
         call(f"evaluate --model my_model --data my_recording --domain {domain}")
@@ -131,7 +121,7 @@ def adapt_picture() -> None:
     points, truth = (read_depth(Path(f"my_recording/{kind}/{FRAME}.png"), "mm") for kind in ("sparse", "ground_truth"))
     maps = [model.predict(image, points, K, domain=d).depth for d in ("base", "warehouse")]
     low, high, scale = pictures.limits([truth])
-    shown = fit(overlay(image, points, low, high, scale), 200)
+    shown = fit(pictures.sparse_overlay(image, points, low, high, scale=scale), 200)
     known = truth > 0
     titles = [
         f"{name}: {1000 * np.abs(depth - truth)[known].mean():.0f} mm"

@@ -202,7 +202,7 @@ def test_own_files_are_completed_and_mistakes_are_explained(browser, site: Site,
     assert "Sparse depth read as mm" in visit.page.locator(".pd-result p").first.inner_text()
     assert "100 % of the points lie in its range" in visit.page.locator(".pd-result p").first.inner_text()
     visit.after(lambda: visit.choose("pd-unit", "kitti"))
-    assert "read as mm: 2.05 to 4.54 m" in visit.page.locator(".pd-error").inner_text()
+    assert "read as mm: 1.92 to 4.10 m" in visit.page.locator(".pd-error").inner_text()
     visit.after(lambda: visit.choose("pd-unit", "mm"))
     assert visit.page.locator(".pd-pictures").count() == 1
     camera.fill("ninety")

@@ -25,7 +25,7 @@ GROUPS = {
     "shell fix experiments agnostic",
     "output": "markdown out format write colormap rerun json to images dry_run force rows resume",
     "learning": "",
-    "machine": "device threads batch_size engine workers port open warmup",
+    "machine": "device threads batch_size engine workers on port open warmup",
 }
 OF_COMMAND = {  # where the same name means another thing
     ("adapt", "name"): "output",

@@ -71,7 +71,7 @@ class Predict:
     workers: int = 1
     """Processes that share the frames of a folder or recording, each with one thread and the model of its own."""
     on: Literal["here", "ray"] = "here"
-    """Where they run: on this machine, or by Ray (extra: cluster), that of RAY_ADDRESS or one of its own."""
+    """Where these processes run: on this machine, or by Ray (extra: cluster), that of RAY_ADDRESS or one of its own."""
     rerun: Path | None = None
     """Also write all frames as a Rerun recording, FILE.rrd (extra: viz)."""
 

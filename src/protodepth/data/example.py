@@ -1,10 +1,12 @@
 """A small recording to try the commands on: a camera moves through one scene of a built-in world."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from protodepth.data.files import images as files
+from protodepth.data.frame import Frame
 from protodepth.data.worlds import worlds
 from protodepth.data.worlds.raycast import Camera, rotation
 from protodepth.data.worlds.shading import photograph
@@ -27,23 +29,45 @@ def write_example(
     spec = worlds.spec_of(world)
     worlds.check_drawing(size)
     check_space(folder, frames * size[0] * size[1] * STORED, f"an example of {frames} frames of {size[0]}x{size[1]}")
-    scene, (_, first, _), film, sensing = worlds.set_scene(spec, np.random.SeedSequence(seed), size)
     unit = "mm" if spec.indoor else "kitti"
     poses = []
-    for i in range(frames):
-        camera = _moved(first, i, indoor=spec.indoor)
-        picture = worlds.develop(photograph(scene, camera, size), spec, film)
-        sparse, truth = worlds.sense(spec, scene, camera, picture, sensing)
-        files.write_image(folder / "image" / f"{i:06d}.png", picture)
-        files.write_depth(folder / "sparse" / f"{i:06d}.png", sparse, unit)
-        files.write_depth(folder / "ground_truth" / f"{i:06d}.png", truth, unit)
-        pose = np.eye(4)
-        pose[:3, :3], pose[:3, 3] = camera.rotation, camera.origin
+    for frame, pose in walk(world, range(frames), size, seed):
+        files.write_image(folder / "image" / f"{frame.name}.png", frame.image)
+        files.write_depth(folder / "sparse" / f"{frame.name}.png", frame.sparse_depth, unit)
+        files.write_depth(folder / "ground_truth" / f"{frame.name}.png", np.asarray(frame.ground_truth), unit)
         poses.append(pose.ravel())
-    write_bytes(folder / "intrinsics.txt", _text(first.intrinsics))
+    write_bytes(folder / "intrinsics.txt", _text(frame.intrinsics))
     write_bytes(folder / "poses.txt", _text(np.stack(poses)))
     write_bytes(folder / "recording.toml", f'depth_unit = "{unit}"\nfps = 10\n'.encode())
     return frames
+
+
+def walk(
+    world: str, numbers: Iterable[int], size: tuple[int, int], seed: int = 0
+) -> Iterator[tuple[Frame, np.ndarray]]:
+    """Frames of the example's recording by number, each with its pose (4x4, camera to world).
+
+    Place and way depend on the seed alone, not on the size.  Noise goes on from frame to frame, so that a frame drawn
+    alone has other noise than within the recording.
+    """
+    spec = worlds.spec_of(world)
+    scene, (_, first, _), film, sensing = worlds.set_scene(spec, np.random.SeedSequence(seed), size)
+    for i in numbers:
+        camera = _moved(first, i, indoor=spec.indoor)
+        picture = worlds.develop(photograph(scene, camera, size), spec, film)
+        sparse, truth = worlds.sense(spec, scene, camera, picture, sensing)
+        pose = np.eye(4)
+        pose[:3, :3], pose[:3, 3] = camera.rotation, camera.origin
+        yield (
+            Frame(
+                image=picture,
+                sparse_depth=sparse,
+                intrinsics=first.intrinsics,
+                ground_truth=truth,
+                name=f"{i:06d}",
+            ),
+            pose,
+        )
 
 
 def _moved(first: Camera, i: int, *, indoor: bool) -> Camera:

@@ -81,7 +81,7 @@ def test_a_wrong_unit_shows_in_the_share_of_points_in_range(model: ProtoDepth, f
     words = view._summary(near)
     assert re.search(r"7[456] % of the points lie in its range of 0.1 to", words)
     assert "Is the unit of the sparse depth right?" in words
-    with pytest.raises(DataError, match=r"only 12\.0 % .* as kitti .* read as mm"):
+    with pytest.raises(DataError, match=r"only 13\.0 % .* as kitti .* read as mm"):
         answer(model, replace(files, unit="kitti"))  # millimetres read as 1/256 m: four times too far
 
 

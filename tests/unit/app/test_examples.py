@@ -1,16 +1,16 @@
-"""The stored examples are scenes of the worlds, and the page starts where adapting can be seen."""
+"""The examples are frames of the recordings that ``data example`` draws; the page starts where adapting shows."""
 
 import io
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from conftest import tiny_model
-from protodepth.app.examples import INDEX, SIZE, SMALL, example, example_names, first_example, thumbnail
+from protodepth import open_domain
+from protodepth.app.examples import NUMBER, SIZE, SMALL, example, example_names, first_example, thumbnail
+from protodepth.data.example import walk, write_example
 from protodepth.data.worlds import worlds
-from protodepth.data.worlds.shading import photograph
 from protodepth.errors import UnknownNameError
 from protodepth.storage.history import History
 
@@ -18,10 +18,10 @@ from protodepth.storage.history import History
 def test_examples_fit_the_range_of_the_network():
     assert set(example_names((0.1, 8.0))) == {"room", "warehouse", "corridor_night", "office"}
     assert set(example_names((1.5, 100.0))) == {"street", "street_dusk", "highway", "garden"}
-    assert set(example_names((0.1, 100.0))) == set(INDEX) == set(worlds.WORLDS)
+    assert set(example_names((0.1, 100.0))) == set(NUMBER) == set(worlds.WORLDS)
 
 
-@pytest.mark.parametrize("name", INDEX)
+@pytest.mark.parametrize("name", NUMBER)
 def test_an_example_has_an_image_points_depth_and_a_camera_of_one_size(name: str):
     frame = example(name)
     assert frame.image.shape == (*SIZE, 3)
@@ -34,13 +34,21 @@ def test_an_example_has_an_image_points_depth_and_a_camera_of_one_size(name: str
     assert Image.open(io.BytesIO(thumbnail(name))).size == SMALL[::-1]
 
 
-def test_the_stored_picture_is_the_scene_that_the_world_draws():
-    spec, size = worlds.WORLDS["highway"], (60, 80)
-    seeds = np.random.SeedSequence((zlib.crc32(b"highway"), 2, 0, INDEX["highway"]))
-    scene, (_, camera, _), film, _ = worlds.set_scene(spec, seeds, size)
-    image = worlds.develop(photograph(scene, camera, size), spec, film)
-    stored = np.asarray(Image.fromarray(example("highway").image).resize((80, 60), Image.Resampling.BOX))
-    assert np.corrcoef(image.ravel(), stored.ravel())[0, 1] > 0.95
+@pytest.mark.parametrize("name", NUMBER)
+def test_the_stored_picture_is_a_frame_of_the_recording_that_data_example_draws(name: str):
+    """Who adapts to that recording finds the same place on the page."""
+    size = (60, 80)
+    ((drawn, _),) = walk(name, [NUMBER[name]], size)
+    stored = np.asarray(Image.fromarray(example(name).image).resize((80, 60), Image.Resampling.BOX))
+    assert np.corrcoef(drawn.image.ravel(), stored.ravel())[0, 1] > 0.9
+    assert np.allclose(example(name).intrinsics[:2] / 8, drawn.intrinsics[:2], atol=0.5)
+
+
+def test_no_example_is_a_frame_that_adapt_learns_from(tmp_path):
+    write_example(tmp_path / "rec", "room", size=(16, 24))
+    domain = open_domain(str(tmp_path / "rec"))
+    learned = [int(frame.name) for split in (domain.train, domain.val) for frame in split]
+    assert max(learned) < min(NUMBER.values())
 
 
 def test_an_example_that_does_not_exist_is_named():

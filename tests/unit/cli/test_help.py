@@ -135,3 +135,14 @@ def test_wrong_options_are_one_line_that_says_what_was_meant(
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["predict", "bench", "data prepare"])
+def test_where_the_work_is_done_stands_beside_the_processes_that_do_it(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No verb that only reads or measures has a choice of Ray among what it learns."""
+    assert run([*name.split(), "--help"]) == 0
+    machine = capsys.readouterr().out.split("\nmachine\n")[1].split("\nexamples\n")[0]
+    assert "--on here|ray" in machine
+    assert "--workers" in machine
