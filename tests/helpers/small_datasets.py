@@ -1,4 +1,4 @@
-"""A small dataset of every kind that ``--data`` takes, as the tests of its reader write it: all of its files to damage."""
+"""A small dataset of every kind that ``--data`` takes, as the tests of its reader write it, to be damaged."""
 
 import importlib
 import json

@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ def reaches(path: Path, good: bytes, bad: bytes) -> bool:
         return bad[:4] == good[:4] and len(bad) > 16
     try:
         text = bad.decode()
-        return not path.suffix == ".json" or json.loads(text) is not None
+        return path.suffix != ".json" or json.loads(text) is not None
     except (ValueError, RecursionError):
         return False
 

@@ -77,7 +77,10 @@ def _frame(sequence: np.random.SeedSequence, size: tuple[int, int], name: str = 
         _film(_exposed(p, np.random.default_rng(noise)) / np.float32(255), np.random.default_rng(look), alone=False)
         for p in pictures
     ]
-    sparse, scale = _sense(depth, pictures[1], rng, _some_pattern(rng)), np.float32(math.exp(rng.uniform(math.log(0.03), math.log(30))))
+    sparse, scale = (
+        _sense(depth, pictures[1], rng, _some_pattern(rng)),
+        np.float32(math.exp(rng.uniform(math.log(0.03), math.log(30)))),
+    )
     poses = [relative(middle, c) for c in others]
     for pose in poses:
         pose[:3, 3] *= scale
