@@ -34,9 +34,9 @@ FLOORS = (
     "__main__",
 )
 FLOORS_OF_DATA = (
-    "data.files data.frame data.arrays data.sampling data.projection data.augment data.interpolation",
+    "data.files data.frame data.arrays data.sampling data.projection data.interpolation",
     "data.hidden data.faults data.arguments data.given data.doubt",
-    "data.batches data.entries",
+    "data.augment data.batches data.entries",
     "data.manifest data.recording data.worlds",
     "data.datasets",
     "data.check data.preview data.example",

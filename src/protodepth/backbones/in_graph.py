@@ -140,7 +140,7 @@ def _block_of_moments(weight: np.ndarray) -> np.ndarray:
     return block
 
 
-def three_for_four(x: np.ndarray) -> np.ndarray:
+def _three_for_four(x: np.ndarray) -> np.ndarray:
     """Weights of a convolution of repeated cells for those of the transposed one with stride 2 and padding 1: the last
     side, 4, becomes 3.
 
@@ -152,7 +152,7 @@ def three_for_four(x: np.ndarray) -> np.ndarray:
 
 def repeated_then(push: np.ndarray) -> np.ndarray:
     """Weights of a 3 x 3 convolution of repeated cells that is the transposed one with stride 2 and padding 1."""
-    return three_for_four(three_for_four(push).transpose(1, 0, 3, 2)).transpose(0, 1, 3, 2)
+    return _three_for_four(_three_for_four(push).transpose(1, 0, 3, 2)).transpose(0, 1, 3, 2)
 
 
 def columns_and_rows() -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +162,7 @@ def columns_and_rows() -> tuple[np.ndarray, np.ndarray]:
     share, four = (0.25, 0.75, 0.75, 0.25), range(4)
     along_x = [share[k] * moved(k - 1.5, 0.0, 1.0).numpy() * [2.0**i for _, i, _ in MOMENTS] for k in four]
     along_y = [share[k] * moved(0.0, k - 1.5, 1.0).numpy() * [2.0**j for _, _, j in MOMENTS] for k in four]
-    x, y = (three_for_four(np.stack(one, -1)) for one in (along_x, along_y))
+    x, y = (_three_for_four(np.stack(one, -1)) for one in (along_x, along_y))
     return x[:, :, None, :], y[:, :, :, None]
 
 

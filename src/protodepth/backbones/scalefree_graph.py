@@ -132,9 +132,9 @@ class ScaleFreeInGraph(nn.Module):
         entry = self.depth_stages[0]
         assert isinstance(entry, nn.Conv2d)
         ends = np.cumsum([int(part.shape[1]) for part in features])
-        *told, seen = np.split(filled(constant(entry.weight), 0), ends, 1)
-        x = convolution(look, filled(seen, 1), filled(constant(entry.bias), 0), padding=1)
-        for part, weight in zip(features, told, strict=True):
+        *weights, of_look = np.split(filled(constant(entry.weight), 0), ends, 1)
+        x = convolution(look, filled(of_look, 1), filled(constant(entry.bias), 0), padding=1)
+        for part, weight in zip(features, weights, strict=True):
             x = x + convolution(part, weight, padding=1)
         return x
 

@@ -44,7 +44,7 @@ def _read_feather(path: Path) -> dict[str, np.ndarray]:
 
 def _pose(row: dict[str, Any]) -> Float[np.ndarray, "4 4"]:
     turn = cameras.quaternion_matrix([row["qx"], row["qy"], row["qz"], row["qw"]])
-    return cameras.rigid(turn, [row["tx_m"], row["ty_m"], row["tz_m"]])
+    return cameras.placed(cameras.rigid(turn, [row["tx_m"], row["ty_m"], row["tz_m"]]), "a row of Argoverse 2")
 
 
 def _row(table: dict[str, np.ndarray], column: str, value: object, where: Path) -> dict[str, Any]:

@@ -79,6 +79,8 @@ def _text_images(path: Path) -> dict[int, ColmapImage]:
     for head, seen in zip(lines[::2], [*lines[1::2], ""], strict=False):
         words = head.split(maxsplit=9)
         table = np.array(seen.split(), np.float64).reshape(-1, 3)
+        if not (np.abs(table) < 2**53).all():  # numbers of points beyond it are not exact, and NaN is none
+            raise ValueError(f"image {words[0]} sees a point without a number")
         pose = _pose([float(w) for w in words[1:8]])
         images[int(words[0])] = ColmapImage(words[9], int(words[8]), pose, table[:, :2], table[:, 2].astype(np.int64))
     return images

@@ -42,7 +42,7 @@ def _pose(value: dict[str, Any]) -> Float[np.ndarray, "4 4"]:
     """Points of a sensor in the world (or the car)."""
     turn, shift = value["rotation"], value["translation"]
     rotation = cameras.quaternion_matrix([float(turn.get(k, 0.0)) for k in ("qx", "qy", "qz", "qw")])
-    return cameras.rigid(rotation, [float(shift.get(k, 0.0)) for k in "xyz"])
+    return cameras.placed(cameras.rigid(rotation, [float(shift.get(k, 0.0)) for k in "xyz"]), "a sensor of DDAD")
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ class Tables:
 def _pose(row: Record) -> Float[np.ndarray, "4 4"]:
     """4x4 of a translation and a quaternion w, x, y, z."""
     w, x, y, z = row["rotation"]
-    return cameras.rigid(cameras.quaternion_matrix([x, y, z, w]), row["translation"])
+    pose = cameras.rigid(cameras.quaternion_matrix([x, y, z, w]), row["translation"])
+    return cameras.placed(pose, f"the row {row['token']} of nuScenes")
 
 
 def _load(folder: Path, name: str) -> dict[str, Record]:

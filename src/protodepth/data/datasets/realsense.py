@@ -62,7 +62,8 @@ def mounting(path: Path, colour: SdkStream, depth: SdkStream) -> Float[np.ndarra
 def _transform(path: Path, topic: str) -> Float[np.ndarray, "4 4"]:
     msg = ros_messages.first_message(path, topic)
     turn, shift = msg.rotation, msg.translation
-    return cameras.rigid(cameras.quaternion_matrix([turn.x, turn.y, turn.z, turn.w]), [shift.x, shift.y, shift.z])
+    pose = cameras.rigid(cameras.quaternion_matrix([turn.x, turn.y, turn.z, turn.w]), [shift.x, shift.y, shift.z])
+    return cameras.placed(pose, f"{topic} of {path}")
 
 
 def depth_steps(path: Path, depth: SdkStream) -> float:

@@ -50,6 +50,8 @@ def _messages(reader: Any, fixed: bool) -> Iterator[Link]:
             turn, shift = t.transform.rotation, t.transform.translation
             rotation = cameras.quaternion_matrix([turn.x, turn.y, turn.z, turn.w])
             pose = cameras.rigid(rotation, [shift.x, shift.y, shift.z])
+            if fixed:  # a moving one may be lost for a while
+                cameras.placed(pose, f"the link from {t.header.frame_id} to {t.child_frame_id} on {connection.topic}")
             yield Link(plain(t.header.frame_id), plain(t.child_frame_id), pose)
 
 

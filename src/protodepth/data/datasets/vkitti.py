@@ -189,7 +189,7 @@ def _video_v2(root: Path, folder: Path, camera: int) -> _Video:
         {n: f"{base}/frames/rgb/Camera_{camera}/rgb_{n:05d}.jpg" for n in numbers},
         {n: f"{base}/frames/depth/Camera_{camera}/depth_{n:05d}.png" for n in numbers},
         {n: calibration[n] for n in numbers},
-        {n: cameras.inverse(world[n]) for n in numbers},
+        {n: cameras.inverse(cameras.placed(world[n], folder / "extrinsic.txt")) for n in numbers},
     )
 
 
@@ -200,8 +200,9 @@ def _videos_v1(root: Path, conditions: tuple[str, ...]) -> Iterator[_Video]:
             if not numbers:
                 continue
             place = f"{world.name}/{condition}"
-            rows = _read_table(root / "vkitti_1.3.1_extrinsicsgt" / f"{world.name}_{condition}.txt")
-            poses = {int(row[0]): cameras.inverse(np.reshape(row[1:17], (4, 4))) for row in rows}
+            table = root / "vkitti_1.3.1_extrinsicsgt" / f"{world.name}_{condition}.txt"
+            stored = {int(row[0]): np.reshape(row[1:17], (4, 4)) for row in _read_table(table)}
+            poses = {n: cameras.inverse(cameras.placed(pose, table)) for n, pose in stored.items()}
             yield _Video(
                 world.name[2:],
                 place,

@@ -91,7 +91,7 @@ def _only_row(path: Path, column: str, number: int) -> ParquetRow:
 
 
 def _matrix(values: Any) -> Float[np.ndarray, "4 4"]:
-    return np.asarray(values, np.float64).reshape(4, 4)
+    return cameras.placed(np.asarray(values, np.float64).reshape(4, 4), "a row of Waymo")
 
 
 def _image(row: ParquetRow, name: str) -> np.ndarray:

@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?
 INTRINSICS_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".npy")
 OPENCV_FROM_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # of a camera with y up that looks along -z: ARKit, nerfstudio
 LARGEST = 1e6  # pixels
+FARTHEST = 1e9  # metres: farther than any place on earth in any system of coordinates
 
 
 def intrinsics_matrix(numbers: Sequence[float] | np.ndarray, where: str = "intrinsics") -> Float[np.ndarray, "3 3"]:
@@ -220,12 +221,15 @@ def _from_colmap(text: str, path: Path) -> Float[np.ndarray, "3 3"] | None:
 
 
 def quaternion_matrix(q: Sequence[float] | np.ndarray) -> Float[np.ndarray, "3 3"]:
-    """Rotation of a quaternion in the order x, y, z, w.
+    """Rotation of a quaternion in the order x, y, z, w; NaN for one that is none (lost trackers write zeros).
 
     >>> quaternion_matrix([0, 0, 1, 0]).round(6).tolist()[0]
     [-1.0, 0.0, 0.0]
     """
-    x, y, z, w = np.asarray(q, np.float64) / np.linalg.norm(q)
+    values = np.asarray(q, np.float64)
+    if not 0 < np.abs(values).max() < FARTHEST:
+        return np.full((3, 3), np.nan)
+    x, y, z, w = values / np.linalg.norm(values)
     return np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
@@ -243,9 +247,23 @@ def rigid(rotation: np.ndarray, translation: Sequence[float] | np.ndarray) -> Fl
 
 
 def inverse(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
-    """Inverse of a pose, a rigid motion: (R^T, -R^T t)."""
+    """Inverse of a pose, a rigid motion: (R^T, -R^T t); NaN for a lost one."""
+    if not _is_place(pose).all():
+        return np.full((4, 4), np.nan)
     R = pose[:3, :3].T
     return rigid(R, -R @ pose[:3, 3])
+
+
+def placed(pose: Float[np.ndarray, "4 4"], where: object) -> Float[np.ndarray, "4 4"]:
+    """The same pose, of a sensor that cannot be lost: one without numbers would move its points nowhere in silence."""
+    if not _is_place(pose).all():
+        raise DataError(f"{where} has a pose that is no place (NaN, infinite, or beyond {FARTHEST:.0e} m): damaged?")
+    return pose
+
+
+def _is_place(pose: np.ndarray) -> np.ndarray:
+    """Number by number."""
+    return np.abs(pose) < FARTHEST
 
 
 def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "4 4"]:
@@ -255,7 +273,7 @@ def relative_pose(from_t: Float[np.ndarray, "4 4"], to_tau: Float[np.ndarray, "4
 
 def _poses_are_valid(poses: Float[np.ndarray, "n 4 4"]) -> np.ndarray:
     """Which poses are such: finite, with a rotation (trackers write zeros or -inf when lost)."""
-    finite = np.isfinite(poses).all((1, 2))
+    finite = np.all(_is_place(poses), axis=(1, 2))
     R = np.where(finite[:, None, None], poses[:, :3, :3], 0.0)
     straight = np.abs(R @ np.swapaxes(R, 1, 2) - np.eye(3)).max((1, 2)) < 1e-2
     return finite & straight & (np.linalg.det(R) > 0)

@@ -170,3 +170,19 @@ def test_poses_as_lines_of_tum_are_taken_in_order_where_names_are_no_times(tmp_p
     (tmp_path / "poses.txt").write_text("10 0 0 0 0 0 0 1\n11 0 0 0 0 0 1\n")
     with pytest.raises(DataError, match="line 2 has 7 numbers, expected 8"):
         cameras.read_poses(tmp_path / "poses.txt", ["0", "1"])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_poses_without_numbers_are_lost_or_refused_and_never_a_warning(value: float) -> None:
+    """An infinite quaternion in a table of nuScenes moved its points nowhere, and NumPy complained."""
+    assert np.isnan(cameras.quaternion_matrix([value, 0.1, 0.2, 0.3])).all()
+    assert np.isnan(cameras.quaternion_matrix([0, 0, 0, 0])).all()
+    pose = np.eye(4)
+    pose[1, 3] = value
+    assert np.isnan(cameras.inverse(pose)).all()
+    assert np.isnan(cameras.relative_pose(np.eye(4), pose)).all()
+    assert not cameras.pose_is_valid(pose)
+    with pytest.raises(DataError, match=r"extrinsic\.txt has a pose that is no place"):
+        cameras.placed(pose, "extrinsic.txt")
+    assert cameras.placed(np.eye(4), "extrinsic.txt").trace() == 4
