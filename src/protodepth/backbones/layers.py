@@ -5,6 +5,7 @@ leaky ReLU with slope 0.2 unless told otherwise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -32,6 +33,26 @@ def plain_conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> 
     nn.init.kaiming_normal_(layer.weight, a=0.2)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer
+
+
+@lru_cache(maxsize=64)
+def resizing(inputs: int, outputs: int) -> Tensor:
+    r"""Weights (outputs, inputs) of a linear resize: a triangle of half width :math:`\max(n/m, 1)` about each output.
+
+    >>> resizing(4, 2)
+    tensor([[0.4286, 0.4286, 0.1429, 0.0000],
+            [0.0000, 0.1429, 0.4286, 0.4286]])
+    """
+    scale = inputs / outputs
+    centres = (torch.arange(outputs, dtype=torch.float64)[:, None] + 0.5) * scale - 0.5
+    weights = (1 - (centres - torch.arange(inputs)).abs() / max(scale, 1.0)).clamp(min=0)
+    return (weights / weights.sum(1, keepdim=True)).float()
+
+
+def resized(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """An image at another size, antialiased, as two products of matrices: engines of graphs have no such resize."""
+    rows, columns = (resizing(int(n), m).to(x) for n, m in zip(x.shape[-2:], size, strict=True))
+    return rows @ x @ columns.T
 
 
 class BatchNorm(nn.BatchNorm2d):

@@ -31,6 +31,8 @@ from protodepth.backbones.scalefree_graph import (
     DILATIONS,
     FEATURES,
     LIKENESS,
+    SCALES,
+    SIGNATURE_PIXELS,
     ScaleFreeInGraph,
     ScaleFreeStage,
     SkipMerge,
@@ -108,16 +110,18 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
     sizes_in_graph: ClassVar[bool] = False
     default_pose: ClassVar[dict[str, Any]] = {"kind": "small", "rotation": "axis"}
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": {},
+        "small": {"signature_pixels": SIGNATURE_PIXELS},
         "medium": {  # 2.4 times the parameters where they cost least: full blocks of 16, and wide where cells are few
             "image_widths": (16, 32, 64, 96, 96),
             "depth_widths": (16, 48, 80, 96, 96),
             "decoder_widths": (32, 64, 80, 96),
+            "signature_pixels": SIGNATURE_PIXELS,
         },
         "large": {
             "image_widths": (16, 40, 64, 80, 96),
             "depth_widths": (24, 40, 64, 80, 96),
             "decoder_widths": (32, 64, 80, 96),
+            "signature_pixels": SIGNATURE_PIXELS,
         },
     }
 
@@ -127,11 +131,12 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
         image_widths: tuple[int, int, int, int, int] = (12, 24, 40, 56, 64),
         depth_widths: tuple[int, int, int, int, int] = (16, 32, 48, 64, 64),
         decoder_widths: tuple[int, int, int, int] = (24, 40, 56, 64),
+        signature_pixels: int | None = None,  # None: pictures describe themselves at their own size, as models once did
     ) -> None:
         super().__init__()
         self.depth_range = (float(depth_range[0]), float(depth_range[1]))  # what it is for; no answer is cut to it
         self.image_widths, self.depth_widths = tuple(image_widths), tuple(depth_widths)
-        self.decoder_widths = tuple(decoder_widths)
+        self.decoder_widths, self.signature_pixels = tuple(decoder_widths), signature_pixels
         i, d = self.image_widths, self.depth_widths
         self.image_stages = nn.ModuleList([plain_conv(12, i[0]), *(ScaleFreeStage(a, b) for a, b in pairwise(i))])
         entry = plain_conv(FEATURES + i[0], d[0])
@@ -157,7 +162,8 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
             LatentSpec("latent_image", i[4], Modality.IMAGE),
             # What describes a frame is what the picture shows at each scale, on average: the number and pattern of
             # points do not change it, and fine structure tells cameras and places apart better than the bottleneck.
-            LatentSpec("signature", sum(i[:3]), Modality.IMAGE, bottleneck=True),
+            # Every picture is seen at one size: a camera that is set to another resolution is where it was.
+            LatentSpec("signature", sum(i[:SCALES]), Modality.IMAGE, bottleneck=True),
         )
         self.default_layers = tuple(s.name for s in self.latent_specs if not s.bottleneck)
 
@@ -179,6 +185,7 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
             "image_widths": list(self.image_widths),
             "depth_widths": list(self.depth_widths),
             "decoder_widths": list(self.decoder_widths),
+            "signature_pixels": self.signature_pixels,
         }
 
     def encode(self, batch: Batch) -> Latents:
@@ -205,8 +212,8 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
             depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
             layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
         layers["latent_image"], layers["latent_depth"] = layers.pop("skip4_image"), layers.pop("skip4_depth")
-        shown = [active(layers[f"skip{n}_image"]).mean((2, 3), keepdim=True) for n in range(3)]
-        layers["signature"] = torch.cat(shown, 1)
+        shown = self.looks(batch.image) or [layers[f"skip{n}_image"] for n in range(SCALES)]
+        layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in shown], 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)
 

@@ -20,11 +20,13 @@ from protodepth.backbones.in_graph import (
     relative,
     total,
 )
-from protodepth.backbones.layers import plain_conv
-from protodepth.types import Batch, Depth, Float, Latents, LatentSpec
+from protodepth.backbones.layers import plain_conv, resized
+from protodepth.types import Batch, Depth, Float, Image, Latents, LatentSpec
 
 DILATIONS = (4, 2, 1)
 LIKENESS = 6  # numbers by which two places are found alike
+SIGNATURE_PIXELS = 120 * 160  # of the picture that describes a frame
+SCALES = 3  # at which it does
 FEATURES = 18  # what the depth encoder is told of a cell
 
 
@@ -37,6 +39,15 @@ def corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
     """What a slope adds from a cell's centre to its four pixels, in the order of pixel_unshuffle."""
     x, y = slopes.chunk(2, 1)
     return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
+
+
+def even(x: float) -> int:
+    """The next even number, 2 at least.
+
+    >>> even(90.7), even(0.3)
+    (90, 2)
+    """
+    return max(2, 2 * round(x / 2))
 
 
 def active(x: Tensor) -> Tensor:
@@ -81,6 +92,7 @@ class ScaleFreeInGraph(nn.Module):
     image_widths: tuple[int, ...]
     depth_widths: tuple[int, ...]
     decoder_widths: tuple[int, ...]
+    signature_pixels: int | None
     image_stages: nn.ModuleList
     depth_stages: nn.ModuleList
     merges: nn.ModuleList
@@ -119,11 +131,27 @@ class ScaleFreeInGraph(nn.Module):
             depth = _stage(self.depth_stages[n], both, (d[n - 1], i[n - 1]))
             wide[f"skip{n}_image"], wide[f"skip{n}_depth"] = look, depth
         wide["latent_image"], wide["latent_depth"] = wide.pop("skip4_image"), wide.pop("skip4_depth")
-        means = [active(wide[f"skip{n}_image"]).mean((2, 3), keepdim=True)[:, : i[n]] for n in range(3)]
+        shown = self.looks(batch.image) or [wide[f"skip{n}_image"][:, : i[n]] for n in range(SCALES)]
         layers = {s.name: wide[s.name][:, : s.channels] for s in self.latent_specs if s.name in wide}
-        layers["signature"] = torch.cat(means, 1)
+        layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in shown], 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents(layers, {**context, "filled": {name: (layers[name], wide[name]) for name in wide}})
+
+    def looks(self, image: Image) -> list[Tensor]:
+        """What the image encoder's first stages give of the picture at the size of signatures; none where its own is
+        that size.
+        """
+        if self.signature_pixels is None:
+            return []
+        height, width = (int(n) for n in image.shape[-2:])
+        factor = (self.signature_pixels / (height * width)) ** 0.5
+        small = resized(image, (even(height * factor), even(width * factor)))
+        mean, spread = in_graph.mean_and_spread(small)
+        look, out = F.pixel_unshuffle((small - mean) / (spread + 1e-3), 2), []
+        for stage in self.image_stages[:SCALES]:
+            look = stage(look)
+            out.append(look)
+        return out
 
     def _entry(self, features: Sequence[Tensor], look: Tensor) -> Tensor:
         """A sum of convolutions: of fewer channels than a block ONNX Runtime takes maps as they are, and the look stays

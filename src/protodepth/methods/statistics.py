@@ -19,7 +19,8 @@ from protodepth.types import Float
 FRAMES = 256  # as many frames at most describe a domain
 FEWEST = 3  # frames that statistics need
 BLOCKS = 5  # of time, each of which is left out in turn where val frames are few
-AHEAD = 2.0  # times as far from a short recording as its blocks are from each other: it has not seen where it goes
+SHORT = 64  # frames below which a recording has not seen where it goes:
+AHEAD = 2.0  # it goes this many times as far as its blocks are from each other
 ENOUGH = 19  # left-out frames of which the largest distance is exceeded by 5 % of new ones
 
 
@@ -37,7 +38,7 @@ def sample_descriptors(model: ProtoDepth, data: FrameDataset, *, frames: int = F
 
 def collect_statistics(model: ProtoDepth, train: FrameDataset, val: FrameDataset | None = None) -> Statistics:
     """Mean and scatter of the train frames' descriptors; the left-out samples come from ``val`` and, if these are few,
-    from blocks of time of ``train``, twice as far from its mean.  Consecutive frames are alike,
+    from blocks of time of ``train``, of a short one twice as far from its mean.  Consecutive frames are alike,
     so the left-out ones must not lie between those that are fitted.
     """
     return _statistics(model, sample_descriptors(model, train), train, val)
@@ -51,7 +52,7 @@ def _statistics(model: ProtoDepth, fitted: Tensor, train: FrameDataset, val: Fra
         return Statistics.of(fitted, later)
     if len(fitted) >= 2 * BLOCKS:
         mean, left_out = fitted.mean(0), torch.cat([as_left_out(fitted), later])
-        return Statistics.of(fitted, mean + AHEAD * (left_out - mean))
+        return Statistics.of(fitted, mean + (AHEAD if len(fitted) < SHORT else 1.0) * (left_out - mean))
     cut = len(fitted) - max(1, len(fitted) // 4)
     return Statistics.of(fitted[:cut], torch.cat([fitted[cut:], later]))
 

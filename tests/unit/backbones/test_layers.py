@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from protodepth.backbones.layers import Conv, LeanConv2d
+from protodepth.backbones.layers import Conv, LeanConv2d, resized
 
 
 def kept(call) -> set[int]:
@@ -57,3 +57,10 @@ def test_a_frozen_layer_keeps_its_input_for_nobody() -> None:
     layer.requires_grad_(False)
     assert x.untyped_storage().data_ptr() not in kept(lambda: layer(x))
     assert not kept(lambda: layer(x.detach()))
+
+
+@pytest.mark.parametrize("size", [(12, 10), (30, 41), (24, 20), (7, 39)])
+def test_a_resize_by_products_is_the_antialiased_one(size: tuple[int, int]) -> None:
+    x = torch.rand(2, 3, 24, 20, generator=torch.Generator().manual_seed(0))
+    expected = F.interpolate(x, size=size, mode="bilinear", antialias=True, align_corners=False)
+    torch.testing.assert_close(resized(x, size), expected, rtol=1e-5, atol=1e-5)

@@ -7,6 +7,7 @@ import torch
 
 from protodepth.backbones.base import backbones, count_parameters
 from protodepth.backbones.scalefree import ScaleFree, alike, around, continued, continued_to_pixels, neighbours
+from protodepth.backbones.scalefree_graph import SIGNATURE_PIXELS, active
 from protodepth.types import Batch, Modality
 
 
@@ -119,6 +120,35 @@ def test_what_describes_an_image_does_not_depend_on_its_points() -> None:
 
 
 # --- the fast formulations against the plain ones ---------------------------------------------------------------------
+
+
+def test_what_describes_an_image_does_not_depend_on_its_size() -> None:
+    """A camera that is set to another resolution is where it was; models of earlier versions keep what they had."""
+    small = scene(120, 160)
+    image = torch.nn.functional.avg_pool2d(small.image, 5, 1, 2)  # as smooth as a picture
+    twice = torch.nn.functional.interpolate(image, scale_factor=2.0, mode="bilinear")
+    points = torch.nn.functional.pad(small.sparse_depth, [0, 160, 0, 120])
+    apart = {}
+    for pixels in (SIGNATURE_PIXELS, None):
+        torch.manual_seed(0)
+        net = ScaleFree(signature_pixels=pixels).eval()
+        with torch.no_grad():
+            one = net.encode(replace(small, image=image)).layers["signature"]
+            other = net.encode(replace(small, image=twice, sparse_depth=points)).layers["signature"]
+        apart[pixels] = float((one - other).norm() / one.norm())
+    assert apart[SIGNATURE_PIXELS] < 0.5 * apart[None]
+    assert apart[SIGNATURE_PIXELS] < 0.05
+
+
+def test_a_model_of_an_earlier_version_describes_as_it_did() -> None:
+    """Its description says nothing of the size of signatures, and its domains were learned with pictures' own."""
+    torch.manual_seed(0)
+    net, batch = ScaleFree(**{k: v for k, v in ScaleFree().config().items() if k != "signature_pixels"}).eval(), scene()
+    assert ScaleFree(**backbones.get("scalefree").presets["small"]).signature_pixels == SIGNATURE_PIXELS
+    with torch.no_grad():
+        layers = net.encode(batch).layers
+    shown = [active(layers[f"skip{n}_image"]).mean((2, 3)) for n in range(3)]
+    assert torch.equal(layers["signature"][:, :, 0, 0], torch.cat(shown, 1))
 
 
 @pytest.mark.parametrize("dilation", [4, 2, 1])
