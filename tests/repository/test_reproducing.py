@@ -9,7 +9,6 @@ import pytest
 from helpers.documents import ROOT, load_benchmark
 from protodepth.data.augment import AugmentConfig
 from protodepth.experiments.findings import findings
-from protodepth.experiments.scores import Group
 from protodepth.training import recipes
 
 KEPT = ROOT / "benchmarks" / "worlds_results.json"
@@ -23,35 +22,25 @@ def script() -> ModuleType:
     return load_benchmark("reproducing")
 
 
+@pytest.fixture(scope="module")
+def merging() -> ModuleType:
+    return load_benchmark("merging")
+
+
 @pytest.mark.parametrize("place", ["tables", "long", "fresh", "holds", "parts"])
 def test_every_measured_part_of_the_document_is_written_from_the_kept_results(script: ModuleType, place: str) -> None:
     _, text, _ = script.split((ROOT / "docs" / "reproducing.md").read_text(), place)
     assert text == script.text_of(place)
 
 
-def test_kept_findings_of_fresh_scenes_follow_from_the_kept_matrices_and_scenes() -> None:
+def test_kept_findings_of_fresh_scenes_follow_from_the_kept_matrices_and_scenes(merging: ModuleType) -> None:
     """Anybody can compute the sentences again: scores from the matrices, intervals from the scenes."""
     for name, experiment in json.loads(KEPT_FRESH.read_text())["experiments"].items():
-        groups = kept_groups(experiment["cells"])
-        again = findings(groups, name)
+        again = findings(merging.groups_of(experiment["cells"]), name)
         assert numbers(experiment["findings"]) == pytest.approx(numbers(again), abs=0.11)  # scenes are kept to 0.1 mm
         assert [line.rpartition(":")[2] for line in experiment["findings"]] == [
             line.rpartition(":")[2] for line in again
         ]
-
-
-def kept_groups(cells: list[dict]) -> list[Group]:
-    rows: dict[tuple[str, str, str], dict[int, dict]] = {}
-    for cell in cells:
-        label = cell["label"]
-        for setting in cell["scenes"]:
-            document = {
-                "matrix": {label["method"]: cell["matrix"]},
-                "scenes": {s: {"mae": errors} for s, errors in cell["scenes"].items()},
-            }
-            key = (label["backbone"], label["method"], setting)
-            rows.setdefault(key, {})[int(label["seed"])] = document
-    return [Group(*key, dict(sorted(documents.items()))) for key, documents in rows.items()]
 
 
 def numbers(lines: list[str]) -> list[float]:
