@@ -59,7 +59,7 @@ def fresh_run(*endings: str, network: str = "lite", method: str = "ProtoDepth") 
         f"{network}, {title} (MAE): {method} 250.0 mm, EWC 260.0 mm, difference +9.0 (+5.0 to +15.0), 3 seed(s): {end}."
         for title, end in zip(titles, endings, strict=False)
     ]
-    scores = [{"Method": name} for name in ("Pretrained", "EWC", method)]
+    scores = [{"Network": network, "Method": name} for name in ("Pretrained", "EWC", method)]
     cells = [{"label": {"backbone": network, "method": "ewc", "seed": seed}} for seed in (11, 12, 15)]
     return {"experiments": {"indoor": {"findings": findings, "tables": {"scores": scores}, "cells": cells}}}
 
@@ -94,6 +94,16 @@ def test_trainings_and_bases_that_are_done_are_no_longer_to_run(holds: ModuleTyp
     assert "10 bases" in nothing  # three of each network and sequence, of which the first of lite is bundled
     assert "157 of the 160" in some
     assert "9 bases" in some  # seed 11 has base 2
+
+
+def test_methods_without_fresh_scenes_are_named(holds: ModuleType) -> None:
+    known = json.loads(KEPT.read_text())["experiments"]
+    (line,) = holds.not_run(known, fresh_run("first"))
+    assert line == (
+        "lite indoor, not run on fresh scenes and so in no verdict: Finetuned, LwF, Replay, ANCL, CMP and ProtoDepth-A."
+    )
+    whole = {"experiments": {"indoor": known["indoor"]}}
+    assert not list(holds.not_run(known, whole))
 
 
 def test_readme_says_of_fresh_scenes_what_the_kept_results_say(holds: ModuleType) -> None:
