@@ -5,7 +5,8 @@
     python benchmarks/reproducing.py kept --write docs/reproducing.md     # all tables and "What holds" again
 
 ``--keep`` stores tables and findings, and of every training its matrices and the MAE of every test scene, so that
-others can compute the scores and intervals again.
+others can compute the scores and intervals again.  ``--with FILE`` adds the trainings of a file that was kept before:
+its run's folder is no longer needed (merging.py).
 """
 
 import argparse
@@ -47,30 +48,28 @@ NOT_LEARNING = ("Pretrained", "Joint")  # not among the methods that learn one d
 
 
 def read(place: Path) -> dict[str, Any]:
-    """Tables and findings of a bench folder or of a kept file."""
+    """Tables, findings and trainings of a bench folder or of a kept file."""
     document = json.loads((place / "results.json" if place.is_dir() else place).read_text())
-    kept = ("title", "findings", "missing", "tables", "seconds")
+    kept = ("title", "findings", "missing", "tables", "seconds", "configuration")
     experiments = {}
     for name, found in document["experiments"].items():
         if found.get("tables"):
-            experiments[name] = {key: found[key] for key in kept}
+            experiments[name] = {key: found[key] for key in kept if key in found}
             if "cells" in found and name in SHOWN:
-                cells = found["cells"]
-                experiments[name]["cells"] = cells_of(place, cells) if place.is_dir() else cells
-    return {"about": document["about"], "experiments": experiments}
+                experiments[name] |= trainings(place, name) if place.is_dir() else {"cells": found["cells"]}
+    about = document["about"]
+    return {"about": {**about, "system": about["system"].split()[0]}, "experiments": experiments}
 
 
-def cells_of(place: Path, known: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of every training: what it was, its matrices, and the MAE of every test scene (``[setting][k][j]``)."""
-    rows = []
-    for key, cell in known.items():
-        stored = place / "cells" / "sequence" / key / "result.json"
-        scenes = json.loads(stored.read_text())["result"].get("scenes") or {}
-        errors = {s: scenes[s]["mae"] for s in ("incremental", "agnostic") if s in scenes}
-        short = {s: [[[round(e, 1) for e in d] for d in row] for row in v] for s, v in errors.items()}
-        matrix = cell["result"]["matrix"][cell["label"]["method"]]
-        rows.append({"label": cell["label"], "matrix": matrix, "scenes": short})
-    return rows
+def trainings(bench: Path, name: str) -> dict[str, Any]:
+    """What all trainings of an experiment have in common, and what is kept of each."""
+    merging = neighbour("merging")
+    known = json.loads((bench / "results.json").read_text())["experiments"][name]["cells"]
+    cells = []
+    for key in known:
+        stored = json.loads((bench / "cells" / "sequence" / key / "result.json").read_text())
+        cells.append(merging.kept_cell(stored["label"], stored["result"]))
+    return {"configuration": merging.configuration_of(bench, name), "cells": cells}
 
 
 def number(value: dict[str, Any] | None, digits: int = 1) -> str:
@@ -266,6 +265,7 @@ def text_of(place: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench", type=Path, help="folder of a bench, a kept file, or the word kept")
+    parser.add_argument("--with", type=Path, default=None, dest="other", help="kept file whose trainings are added")
     parser.add_argument("--write", type=Path, default=None, help="document whose tables are replaced")
     parser.add_argument("--keep", type=Path, default=None, help="file for the tables")
     parser.add_argument("--between", choices=PLACES, default="tables", help="which tables of the document")
@@ -273,12 +273,18 @@ def main() -> None:
     if given.bench == Path("kept") and given.write is not None:
         rewrite(given.write)
         return
-    source = given.bench / "results.json" if given.bench.is_dir() else given.bench
-    if not source.is_file():
-        parser.error(f"{source} does not exist: give the --out folder of a finished bench, or a file written by --keep")
-    document = read(given.bench)
+    for place in filter(None, (given.bench, given.other)):
+        source = place / "results.json" if place.is_dir() else place
+        if not source.is_file():
+            parser.error(f"{source} does not exist: give the --out folder of a bench, or a file written by --keep")
+    merging = neighbour("merging")
+    try:
+        document = read(given.bench)
+        document = document if given.other is None else merging.merged(read(given.other), document)
+    except merging.Mismatch as error:
+        parser.error(f"{error}; nothing was written")
     if given.keep is not None:
-        given.keep.write_text(json.dumps(document, indent=1) + "\n")
+        given.keep.write_text(merging.text_of(document))
     if given.write is None:
         print(markdown(document, given.between))
     else:

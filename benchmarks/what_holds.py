@@ -24,7 +24,8 @@ def holds(kept: dict[str, Any], trials: dict[str, Any], fresh: dict[str, Any]) -
     """The whole section."""
     known = kept["experiments"]
     lines = ["**Scenes drawn anew by every seed** (what may be claimed):", ""]
-    lines += [*fresh_lines(fresh), f"- {bar(fresh)}", f"- {to_run(known, fresh)}"]
+    lines += [*fresh_lines(fresh), f"- {bar(fresh)}"]
+    lines += [f"- {line}" for line in (*not_run(known, fresh), to_run(known, fresh))]
     lines += [
         "",
         "**One sample of scenes and one base** (the tables above: what these runs gave, no claim about others):",
@@ -55,6 +56,26 @@ def fresh_lines(fresh: dict[str, Any]) -> list[str]:
 
 def joined(values: Iterable[object]) -> str:
     return ", ".join(str(value) for value in values)
+
+
+def listed(names: list[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> listed(["EWC"]), listed(["EWC", "LwF", "Replay"])
+    ('EWC', 'EWC, LwF and Replay')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def not_run(known: dict[str, Any], fresh: dict[str, Any]) -> Iterator[str]:
+    """Which methods of the tables of fixed scenes a run with fresh ones lacks: nothing is said against them."""
+    for sequence, experiment in fresh["experiments"].items():
+        there = {(row["Network"], row["Method"]) for row in experiment["tables"]["scores"]}
+        for network in dict.fromkeys(pair[0] for pair in there):
+            names = [row["Method"] for row in table(known, sequence, "scores") if row["Network"] == network]
+            lacking = [name for name in names if (network, name) not in there]
+            if lacking:
+                yield f"{network} {sequence}, not run on fresh scenes and so in no verdict: {listed(lacking)}."
 
 
 def learning_methods(experiment: dict[str, Any]) -> list[str]:
@@ -106,9 +127,9 @@ def headline(fresh: dict[str, Any]) -> str:
         for method in ("ProtoDepth", "ProtoDepth-own"):
             rows = {score: known[sequence, network, score].get(method) for score in SCORE_TITLES}
             by_verdict = {v: [t for t in SCORE_TITLES if rows[t] == v] for v in ("first", "not first", "undecided")}
-            told = [f"{verdict} in {' and '.join(titles)}" for verdict, titles in by_verdict.items() if titles]
+            told = [f"{verdict} in {listed(titles)}" for verdict, titles in by_verdict.items() if titles]
             rivals = [m for m in learning_methods(fresh["experiments"][sequence]) if not m.startswith("ProtoDepth")]
-            head = f"{network} {sequence} against {' and '.join(rivals)}"
+            head = f"{network} {sequence} against {listed(rivals)}"
             texts += [f"{head}: {method} {', '.join(told)}"] if told else []
     return f"fresh drawn scenes, {'; '.join(texts)}"
 

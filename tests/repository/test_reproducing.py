@@ -9,7 +9,6 @@ import pytest
 from helpers.documents import ROOT, load_benchmark
 from protodepth.data.augment import AugmentConfig
 from protodepth.experiments.findings import findings
-from protodepth.experiments.scores import Group
 from protodepth.training import recipes
 
 KEPT = ROOT / "benchmarks" / "worlds_results.json"
@@ -23,35 +22,25 @@ def script() -> ModuleType:
     return load_benchmark("reproducing")
 
 
+@pytest.fixture(scope="module")
+def merging() -> ModuleType:
+    return load_benchmark("merging")
+
+
 @pytest.mark.parametrize("place", ["tables", "long", "fresh", "holds", "parts"])
 def test_every_measured_part_of_the_document_is_written_from_the_kept_results(script: ModuleType, place: str) -> None:
     _, text, _ = script.split((ROOT / "docs" / "reproducing.md").read_text(), place)
     assert text == script.text_of(place)
 
 
-def test_kept_findings_of_fresh_scenes_follow_from_the_kept_matrices_and_scenes() -> None:
+def test_kept_findings_of_fresh_scenes_follow_from_the_kept_matrices_and_scenes(merging: ModuleType) -> None:
     """Anybody can compute the sentences again: scores from the matrices, intervals from the scenes."""
     for name, experiment in json.loads(KEPT_FRESH.read_text())["experiments"].items():
-        groups = kept_groups(experiment["cells"])
-        again = findings(groups, name)
+        again = findings(merging.groups_of(experiment["cells"]), name)
         assert numbers(experiment["findings"]) == pytest.approx(numbers(again), abs=0.11)  # scenes are kept to 0.1 mm
         assert [line.rpartition(":")[2] for line in experiment["findings"]] == [
             line.rpartition(":")[2] for line in again
         ]
-
-
-def kept_groups(cells: list[dict]) -> list[Group]:
-    rows: dict[tuple[str, str, str], dict[int, dict]] = {}
-    for cell in cells:
-        label = cell["label"]
-        for setting in cell["scenes"]:
-            document = {
-                "matrix": {label["method"]: cell["matrix"]},
-                "scenes": {s: {"mae": errors} for s, errors in cell["scenes"].items()},
-            }
-            key = (label["backbone"], label["method"], setting)
-            rows.setdefault(key, {})[int(label["seed"])] = document
-    return [Group(*key, dict(sorted(documents.items()))) for key, documents in rows.items()]
 
 
 def numbers(lines: list[str]) -> list[float]:
@@ -70,7 +59,7 @@ def fresh_run(*endings: str, network: str = "lite", method: str = "ProtoDepth") 
         f"{network}, {title} (MAE): {method} 250.0 mm, EWC 260.0 mm, difference +9.0 (+5.0 to +15.0), 3 seed(s): {end}."
         for title, end in zip(titles, endings, strict=False)
     ]
-    scores = [{"Method": name} for name in ("Pretrained", "EWC", method)]
+    scores = [{"Network": network, "Method": name} for name in ("Pretrained", "EWC", method)]
     cells = [{"label": {"backbone": network, "method": "ewc", "seed": seed}} for seed in (11, 12, 15)]
     return {"experiments": {"indoor": {"findings": findings, "tables": {"scores": scores}, "cells": cells}}}
 
@@ -105,6 +94,16 @@ def test_trainings_and_bases_that_are_done_are_no_longer_to_run(holds: ModuleTyp
     assert "10 bases" in nothing  # three of each network and sequence, of which the first of lite is bundled
     assert "157 of the 160" in some
     assert "9 bases" in some  # seed 11 has base 2
+
+
+def test_methods_without_fresh_scenes_are_named(holds: ModuleType) -> None:
+    known = json.loads(KEPT.read_text())["experiments"]
+    (line,) = holds.not_run(known, fresh_run("first"))
+    assert line == (
+        "lite indoor, not run on fresh scenes and so in no verdict: Finetuned, LwF, Replay, ANCL, CMP and ProtoDepth-A."
+    )
+    whole = {"experiments": {"indoor": known["indoor"]}}
+    assert not list(holds.not_run(known, whole))
 
 
 def test_readme_says_of_fresh_scenes_what_the_kept_results_say(holds: ModuleType) -> None:

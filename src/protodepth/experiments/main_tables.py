@@ -1,6 +1,6 @@
 """The main tables (indoor, outdoor, mixed): scores over seeds beside the paper's, paired differences, gains, costs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,8 +152,10 @@ def _stage_table(rows: Sequence[Group], domains: Sequence[str]) -> Table:
 PAIRED = {"mae": ("forgetting", "performance", "spto", AT_THE_END), "rmse": ("performance", "spto")}
 
 
-def paired_table(rows: Sequence[Group]) -> Table:
-    """Another method minus ProtoDepth (or ProtoDepth-own) over seeds and scenes: above zero, ours is better."""
+def paired_table(rows: Sequence[Group], paired: Mapping[str, tuple[str, ...]] = PAIRED) -> Table:
+    """Another method minus ProtoDepth (or ProtoDepth-own) over seeds and scenes: above zero, ours is better.
+    ``paired``: metrics whose errors of scenes are known, and their scores.
+    """
     lines, choosing = [], {g.method for g in rows if g.setting == "agnostic"}
     for ours in (g for g in rows if g.method in FAMILY):
         for other in rows:
@@ -161,19 +163,19 @@ def paired_table(rows: Sequence[Group]) -> Table:
                 continue
             if other.method in choosing and other.setting != ours.setting:
                 continue  # with the name against with it, not against without it
-            intervals = [intervals_of(ours, other, metric, scores) for metric, scores in PAIRED.items()]
+            intervals = [intervals_of(ours, other, metric, scores) for metric, scores in paired.items()]
             if not intervals[0]:
                 continue
             cells = [
                 f"{interval.text(decimals(score, metric))} {interval.verdict}"
-                for metric, by_score in zip(PAIRED, intervals, strict=True)
+                for metric, by_score in zip(paired, intervals, strict=True)
                 for score, interval in by_score.items()
             ]
             head = (network_name(ours.backbone), f"{other.name} minus {ours.name}")
             lines.append(Line(head, (*cells, str(intervals[0]["spto"].seeds)), ours.backbone))
     columns = [
         Column(METRIC_NAMES[m], SCORE_NAMES[s], unit(s, m), decimals(s, m), ranked=False)
-        for m, scores in PAIRED.items()
+        for m, scores in paired.items()
         for s in scores
     ]
     return Table(
@@ -264,16 +266,30 @@ def show(experiment: Experiment, finished: Finished, store: Store, paper: bool) 
     domains = next(iter(rows[0].documents.values()))["domains"]
     same = same_sets(finished, sequence)
     return {
-        "tables": [
-            score_table(rows, sequence, paper=paper, about_data=SAME_DATA if same else OTHER_DATA),
-            *([beside_table(rows, sequence)] if same else []),
-            gain_table(rows, sequence),
-            _stage_table(rows, domains),
-            paired_table(rows),
-            cost_table(rows),
-        ],
+        "tables": [*error_tables(rows, sequence, domains, paper=paper, same=same), cost_table(rows)],
         "findings": [
             *(_reproduced(rows, sequence, _shortest(finished)) if same else []),
             *findings(rows, sequence),
         ],
     }
+
+
+def error_tables(
+    rows: Sequence[Group],
+    sequence: str,
+    domains: Sequence[str],
+    *,
+    paper: bool = True,
+    same: bool = False,
+    paired: Mapping[str, tuple[str, ...]] = PAIRED,
+) -> list[Table]:
+    """Everything that a main table says of errors: scores, gains, domains, differences; no costs.
+    ``same``: the data are the paper's own.
+    """
+    return [
+        score_table(rows, sequence, paper=paper, about_data=SAME_DATA if same else OTHER_DATA),
+        *([beside_table(rows, sequence)] if same else []),
+        gain_table(rows, sequence),
+        _stage_table(rows, domains),
+        paired_table(rows, paired),
+    ]

@@ -152,14 +152,14 @@ def _json(s: Section) -> dict[str, Any]:
         "title": s.title,
         "findings": list(s.findings),
         "missing": list(s.missing),
-        "tables": {t.name: _rows(t) for t in s.tables},
+        "tables": {t.name: records(t) for t in s.tables},
         "seconds": s.seconds,
         **s.data,
     }
 
 
-def _rows(table: Table) -> list[dict[str, Any]]:
-    """Lines as records: the heads by name, the columns as numbers with spread and the paper's value."""
+def records(table: Table) -> list[dict[str, Any]]:
+    """The lines of a table as records: the heads by name, the columns as numbers with spread and the paper's value."""
     names = [f"{c.group} {c.title}".strip() for c in table.columns]
     names = [n if names.count(n) == 1 else f"{n}, {c.unit}" for n, c in zip(names, table.columns, strict=True)]
     rows = []

@@ -43,7 +43,7 @@ def check_same(
     error: type[ProtoDepthError] = CheckpointError,
 ) -> None:
     """Refuse settings that are not those of ``what`` in the folder; the message names the first that differs."""
-    difference = _first_difference(before, now)
+    difference = first_difference(before, now)
     if difference:
         where, old, new = difference
         raise error(
@@ -52,15 +52,15 @@ def check_same(
         )
 
 
-def _first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any] | None:
-    """The first setting in which two configurations differ.
+def first_difference(a: Any, b: Any, where: str = "") -> tuple[str, Any, Any] | None:
+    """The first setting in which two configurations differ: its name and both values.
 
-    >>> _first_difference({"x": {"steps": 5}}, {"x": {"steps": 6}})
+    >>> first_difference({"x": {"steps": 5}}, {"x": {"steps": 6}})
     ('x.steps', 5, 6)
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in dict.fromkeys((*a, *b)):
-            difference = _first_difference(a.get(key), b.get(key), f"{where}.{key}" if where else str(key))
+            difference = first_difference(a.get(key), b.get(key), f"{where}.{key}" if where else str(key))
             if difference:
                 return difference
         return None

@@ -35,7 +35,7 @@ def test_two_columns_of_one_name_are_told_apart_by_their_unit_in_the_records():
         columns=columns,
         lines=(Line(("x",), (Value(1.0), Value(2.0), Value(3.0))),),
     )
-    (row,) = report_bench._rows(made)
+    (row,) = report_bench.records(made)
     assert {k: v["mean"] for k, v in row.items() if k != "Method"} == {
         "a domain parameters, M": 1.0,
         "a domain parameters, %": 2.0,
