@@ -16,6 +16,7 @@ from protodepth.data.files import cameras, images
 from protodepth.data.files.names import by_number
 from protodepth.data.frame import Frame, FrameDataset, evenly
 from protodepth.errors import ConfigError, DataError, ProtoDepthError
+from protodepth.inference.memory import check_size
 from protodepth.types import Batch
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -80,7 +81,7 @@ def unit_of_files(
     faults: list[DataError] = []
     for path in paths:
         try:
-            maps[path] = images.raw_depth(path)
+            maps[path] = images.raw_depth(path, check_size)
         except DataError as error:
             faults.append(error)  # reported when the frame's turn comes
     if not maps:
@@ -126,7 +127,9 @@ class Maps:
     def frame(self, name: str, picture: np.ndarray) -> Frame:
         if name not in self.files:
             raise DataError(f"there is no sparse depth for frame {name!r}")
-        points = images.read_depth(self.files[name], self.unit, raw=self.read.pop(self.files[name], None))
+        path = self.files[name]
+        raw = self.read.pop(path) if path in self.read else images.raw_depth(path, check_size)
+        points = images.read_depth(path, self.unit, raw=raw)
         size = (picture.shape[0], picture.shape[1])
         fault = arrays.size_fault((points.shape[0], points.shape[1]), size)
         if fault:  # said before the intrinsics, which would not fit such a picture either
@@ -156,7 +159,7 @@ def open_files(
             1,
             (why,),
             lambda numbers: (
-                _frame_or_failure(name, lambda: maps.frame(name, images.read_image(image))) for _ in numbers
+                _frame_or_failure(name, lambda: maps.frame(name, images.read_image(image, check_size))) for _ in numbers
             ),
             unit=maps.unit_of(sparse),
         )
@@ -189,7 +192,7 @@ def _open_folder(folder: Path, maps: Maps, why: str) -> Source:
     def items(numbers: range) -> Iterator[Frame | Failure]:
         for number in numbers:
             name = names[number]
-            yield _frame_or_failure(name, lambda: maps.frame(name, images.read_image(pictures[name])))  # noqa: B023  called at once
+            yield _frame_or_failure(name, lambda: maps.frame(name, images.read_image(pictures[name], check_size)))  # noqa: B023  called at once
 
     return Source(len(pictures), notes, items, unit=maps.unit_of(next(iter(maps.files.values()))))
 

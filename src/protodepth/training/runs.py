@@ -134,6 +134,7 @@ def _claim_run(out: Path, recipe: Recipe, method: str, resume: bool) -> None:
             raise CheckpointError(f"{out} holds this run already: --resume to go on, or another --out")
     else:
         write_json(out / "run.json", config.to_dict(about))
+    if not (out / "recipe.toml").exists():  # also of a run that was killed between the two
         config.write(recipe, out / "recipe.toml")
 
 

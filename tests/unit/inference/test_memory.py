@@ -101,6 +101,28 @@ def test_a_picture_whose_answer_does_not_fit_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("large", ["i.png", "s.png"])
+def test_a_picture_whose_answer_does_not_fit_is_refused_before_it_is_decoded(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"i.png": (48, 64), "s.png": (48, 64), large: (2100, 2000)}
+    Image.fromarray(np.zeros((*sizes["i.png"], 3), np.uint8)).save(tmp_path / "i.png")
+    Image.fromarray(np.full(sizes["s.png"], 2000, np.uint16)).save(tmp_path / "s.png")
+    whole = Image.Image.load
+
+    def load(picture: Image.Image) -> object:
+        assert picture.size == (64, 48)
+        return whole(picture)
+
+    monkeypatch.setattr(Image.Image, "load", load)
+    monkeypatch.setattr(space, "free_memory", lambda: 1e9)
+    argv = ["predict", "--model", "worlds-tiny", "--image", str(tmp_path / "i.png"), "--depth-unit", "mm"]
+    argv += ["--sparse", str(tmp_path / "s.png"), "--intrinsics", "50,50,32,24", "--out", str(tmp_path / "out")]
+    assert run(argv) == 2
+    assert f"{large}: a frame of 2100x2000 needs about 4.2 GB of memory, and 1.0 GB" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
 )

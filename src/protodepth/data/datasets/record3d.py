@@ -19,15 +19,16 @@ import numpy as np
 from protodepth.data import projection
 from protodepth.data.datasets.video import video_scan
 from protodepth.data.entries import Entry, FrameReader
-from protodepth.data.files import cameras
+from protodepth.data.files import cameras, lzfse
 from protodepth.data.files import images as image_files
 from protodepth.data.files.text import parse_json
 from protodepth.data.frame import EvalRules
 from protodepth.data.manifest import Scan, register_scan
-from protodepth.errors import DamagedFileError, DataError
+from protodepth.errors import DataError
 from protodepth.types import Float
 
 PICTURES = (".jpg", ".jpeg", ".png")
+MOST = 2**28  # bytes of a file in an archive; a picture has some millions
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -43,10 +44,13 @@ def _archive(path: Path) -> zipfile.ZipFile | None:
         raise DataError(f"{path} is not an .r3d file ({error})") from None
 
 
-def _read_member(path: Path, name: str) -> bytes:
-    """A file of the archive, or of the folder it was unpacked to."""
+def _read_member(path: Path, name: str, most: int = MOST) -> bytes:
+    """A file of the archive, or of the folder it was unpacked to, of at most so many bytes: a ZIP may promise any."""
     archive = _archive(path)
     try:
+        size = archive.getinfo(name).file_size if archive else (path / name).stat().st_size
+        if size > most:
+            raise DataError(f"{path}: {name} has {size} bytes, expected at most {most}")
         return archive.read(name) if archive else (path / name).read_bytes()
     except (KeyError, OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: {name} cannot be read ({error})") from None
@@ -58,28 +62,11 @@ def _members(path: Path) -> list[str]:
     return archive.namelist() if archive else [p.relative_to(path).as_posix() for p in path.glob("*/*")]
 
 
-def _unpack(data: bytes, where: str) -> bytes:
-    """The content of an LZFSE stream; a single uncompressed block needs no library."""
-    if data[:4] == b"bvx-" and data[8 + int.from_bytes(data[4:8], "little") :][:4] == b"bvx$":
-        return data[8:-4]  # block header: magic and size; end mark
-    try:
-        import liblzfse
-    except ImportError:
-        raise DataError(
-            f"{where} is packed with LZFSE: pip install pyliblzfse (it needs a C compiler), "
-            "or export 'EXR + JPG' instead"
-        ) from None
-    try:
-        return liblzfse.decompress(data)
-    except liblzfse.error:
-        raise DamagedFileError(f"{where} is not an LZFSE stream: truncated or damaged, copy it again") from None
-
-
 def _read_values(path: Path, name: str, kind: str, shape: tuple[int, int]) -> np.ndarray:
     """A packed (or plain) map of the archive: ``kind`` is the NumPy type of its values."""
-    data, where = _read_member(path, name), f"{path} {name}"
-    size = shape[0] * shape[1] * np.dtype(kind).itemsize
-    data = data if len(data) == size else _unpack(data, where)
+    where, size = f"{path} {name}", shape[0] * shape[1] * np.dtype(kind).itemsize
+    data = _read_member(path, name, min(MOST, 2 * size + 1024))
+    data = data if len(data) == size else lzfse.unpack(data, size, where)
     if len(data) != size:
         count = len(data) // np.dtype(kind).itemsize
         raise DataError(f"{where} has {count} values, metadata says {shape[1]}x{shape[0]}")
@@ -198,7 +185,7 @@ def _r3d_export(root: Path, confidence: int) -> Record3dExport:
 
 def _depth_size(root: Path, meta: dict[str, Any], name: str) -> dict[str, int]:
     """Older versions do not store the size of the depth map: it has the shape of the picture."""
-    count = len(_unpack(_read_member(root, name), f"{root} {name}")) // 4
+    count = lzfse.unpacked_size(_read_member(root, name), f"{root} {name}") // 4
     height = max(1, round((count * meta["h"] / meta["w"]) ** 0.5))
     if height * (count // height) != count:
         raise DataError(f"{root} {name} has {count} values, which do not fit a picture of {meta['w']}x{meta['h']}")

@@ -8,7 +8,7 @@ import io
 import logging
 import math
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,8 +18,10 @@ from PIL import Image as Picture
 from PIL import UnidentifiedImageError
 
 from protodepth.data.files.names import natural_key
+from protodepth.data.files.quiet import without_lines
 from protodepth.data.files.text import load_array
 from protodepth.errors import (
+    ConfigError,
     DamagedFileError,
     DataError,
     MissingFileError,
@@ -28,6 +30,7 @@ from protodepth.errors import (
     UnknownNameError,
 )
 from protodepth.storage.files import write_bytes
+from protodepth.storage.space import check_memory
 from protodepth.types import Float
 
 logger = logging.getLogger("protodepth")
@@ -44,6 +47,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp", ".tif", ".ti
 DEPTH_SUFFIXES = (".png", ".npy", ".exr", ".pgm", ".tif", ".tiff")
 ARRAY_SUFFIXES = (".npy", ".exr")  # not pictures; fractions in them are metres
 _FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "TIFF")  # Pillow knows many more; files come from strangers
+_DECODED, _SMALL = 13, 4_000_000  # bytes of memory for a pixel, from decoder to array; pixels not worth a question
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")
 _DEEP = "{name} is a {mode} picture, expected 8-bit colour: is it a depth map?  Save a picture of more bits with 8"
 _SHALLOW = (
@@ -71,11 +75,30 @@ def unit_scale(unit: str) -> float:
     return scale
 
 
-def open_picture(source: Path | IO[bytes], name: str = "") -> Picture.Image:
-    """A decoded Pillow image of a known format, or a DataError that names the file."""
+def _check_decoded(size: tuple[int, int]) -> None:
+    """Refuse a picture of (height, width) whose pixels alone do not fit into the memory, before they are decoded."""
+    if size[0] * size[1] > _SMALL:
+        check_memory(_DECODED * size[0] * size[1], f"a picture of {size[0]}x{size[1]}", "make it smaller")
+
+
+def _ask(check: Callable[[tuple[int, int]], None], size: tuple[int, int], name: str) -> None:
+    try:
+        check(size)
+    except ConfigError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def open_picture(
+    source: Path | IO[bytes], name: str = "", check: Callable[[tuple[int, int]], None] = _check_decoded
+) -> Picture.Image:
+    """A decoded Pillow image of a known format, or a DataError that names the file.
+
+    ``check`` is given (height, width) before memory is taken for the pixels.
+    """
     name = name or str(source)
     try:
         picture = Picture.open(source, formats=_FORMATS)
+        _ask(check, (picture.height, picture.width), name)
         picture.load()
     except FileNotFoundError:
         raise MissingFileError(f"{name} does not exist") from None
@@ -95,9 +118,9 @@ def rgb_array(picture: Picture.Image, name: str) -> np.ndarray:
     return np.array(picture.convert("RGB"))  # a copy: Pillow's own buffer is read-only
 
 
-def read_image(path: Path) -> np.ndarray:
-    """A picture file as height x width x 3, uint8."""
-    return rgb_array(open_picture(Path(path)), str(path))
+def read_image(path: Path, check: Callable[[tuple[int, int]], None] = _check_decoded) -> np.ndarray:
+    """A picture file as height x width x 3, uint8; ``check`` is given (height, width) before it is decoded."""
+    return rgb_array(open_picture(Path(path), check=check), str(path))
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -135,14 +158,14 @@ def write_image(path: Path, image: np.ndarray, quality: int = 95) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def raw_depth(path: Path) -> np.ndarray:
-    """The stored numbers of a depth file, before any unit; refuses 8-bit pictures."""
+def raw_depth(path: Path, check: Callable[[tuple[int, int]], None] = _check_decoded) -> np.ndarray:
+    """The stored numbers of a depth file, before any unit; refuses 8-bit pictures.  ``check`` as in ``read_image``."""
     path = Path(path)
     if path.suffix == ".npy":
         return _load_npy(path)
     if path.suffix == ".exr":
         return _read_exr(path)
-    picture = open_picture(path)
+    picture = open_picture(path, check=check)
     if picture.mode not in _DEEP_MODES:
         raise ShallowDepthError(_SHALLOW.format(path=path, mode=picture.mode))
     return np.asarray(picture)
@@ -162,10 +185,11 @@ def _read_exr(path: Path) -> Float[np.ndarray, "h w"]:
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     try:
-        with OpenEXR.File(str(path), header_only=True) as file:  # what it promises, before memory is taken for it
-            _check_window(path, file.header()["dataWindow"])
-        with OpenEXR.File(str(path), separate_channels=True) as file:
-            channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
+        with without_lines(f"{path}: (EXR_", "Warning: Exception raised reading pixel data"):
+            with OpenEXR.File(str(path), header_only=True) as file:  # what it promises, before memory is taken for it
+                _check_window(path, file.header()["dataWindow"])
+            with OpenEXR.File(str(path), separate_channels=True) as file:
+                channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
     except (RuntimeError, ValueError, TypeError, KeyError) as error:  # what the library raises for damaged files
         reason = f"{error}".partition("\n")[0]
         raise DamagedFileError(
@@ -182,6 +206,7 @@ def _check_window(path: Path, window: tuple[np.ndarray, np.ndarray]) -> None:
     limit = 2 * (Picture.MAX_IMAGE_PIXELS or 0)
     if width < 1 or height < 1 or width * height > limit:
         raise DamagedFileError(f"{path} says that it has {width}x{height} pixels, expected 1 to {limit} of them")
+    _ask(_check_decoded, (height, width), str(path))
 
 
 def without_largest(raw: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Phone recordings, written from a known scene and read back."""
 
 import json
+import struct
 import sys
 import zipfile
 from collections.abc import Callable
@@ -42,6 +43,11 @@ def r3d_metadata(shots: list[Shot], **changes: object) -> dict[str, object]:
 def plain(data: bytes) -> bytes:
     """One uncompressed block of an LZFSE stream."""
     return b"bvx-" + len(data).to_bytes(4, "little") + data + b"bvx$"
+
+
+def lzfse_head(data: bytes) -> bytes:
+    """A packed block whose head is right."""
+    return struct.pack("<4sIQQQ", b"bvx2", len(data), 0, 0, 32) + b"bvx$"
 
 
 def write_r3d(
@@ -101,9 +107,24 @@ def test_without_the_library_packed_depth_names_the_command(
     tmp_path: Path, shots: list[Shot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "liblzfse", None)
-    path = write_r3d(tmp_path / "scan.r3d", shots, pack=lambda data: b"bvx2" + data[:99])
+    path = write_r3d(tmp_path / "scan.r3d", shots, pack=lzfse_head)
     with pytest.raises(DataError, match=r"rgbd/0\.depth is packed with LZFSE: pip install pyliblzfse"):
         open_domain(f"record3d:{path}")
+
+
+@pytest.mark.parametrize("packed", [bytes(500_000), b"bvx2" + bytes.fromhex("00000040") + bytes(17) + b"\x20"])
+def test_depth_that_promises_more_than_its_map_is_refused_unread(
+    packed: bytes, tmp_path: Path, shots: list[Shot]
+) -> None:
+    """A ZIP of 500 bytes may hold 500 kB, a stream of 30 bytes may say that it unpacks to 1 GB."""
+    path = write_r3d(tmp_path / "scan.r3d", shots)
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in (members | {"rgbd/2.depth": packed}).items():
+            file.writestr(name, data)
+    with pytest.raises(DataError, match=r"rgbd/2\.depth (has 500000 bytes, expected at most|is not an LZFSE stream)"):
+        open_domain(f"record3d:{path}", stride=1).train[1]
 
 
 def test_points_of_low_confidence_are_left_out(tmp_path: Path, shots: list[Shot]) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from protodepth.data.files import images
 from protodepth.errors import DataError, UnknownNameError
+from protodepth.storage import space
 
 
 def png16(path: Path, values: np.ndarray) -> None:
@@ -120,3 +121,27 @@ def test_a_folder_is_no_picture(tmp_path: Path) -> None:
 
 def test_metres_may_be_spelled_m() -> None:
     assert images.unit_scale("m") == images.unit_scale("metres") == images.unit_scale("meters") == 1
+
+
+def test_a_picture_is_held_against_the_memory_by_its_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("L", (3000, 2000)).save(tmp_path / "a.png")
+    monkeypatch.setattr(space, "free_memory", lambda: 7e7)
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    with pytest.raises(DataError, match=r"a\.png: a picture of 2000x3000 needs about 78 MB .* 70 MB are free"):
+        images.read_image(tmp_path / "a.png")
+
+
+def test_damaged_exr_files_are_one_sentence_and_no_line_of_the_library(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    OpenEXR = pytest.importorskip("OpenEXR")
+    path = tmp_path / "d.exr"
+    pixels = np.random.default_rng(0).random((40, 50), np.float32)
+    OpenEXR.File({"compression": OpenEXR.ZIP_COMPRESSION}, {"R": pixels}).write(str(path))
+    assert np.array_equal(images.raw_depth(path), pixels)
+    whole = path.read_bytes()
+    for length in (400, 900, 3000):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"d\.exr cannot be read as EXR"):
+            images.raw_depth(path)
+    assert capfd.readouterr() == ("", "")
