@@ -110,7 +110,8 @@ def run(job: Job) -> dict[str, Any]:
 HOW_FOUNDATION = (
     "Predictions of an outside model are not given. Write the test images with 'protodepth bench foundation --images "
     "FOLDER', run the model on them, save each map as <frame>.npy (or 16-bit .png) of the same size, "
-    "then 'protodepth bench foundation --predictions FOLDER --kind depth' (or disparity) '--scale-by sparse' (or truth)."
+    "then 'protodepth bench foundation --predictions FOLDER --kind depth' (or disparity) '--scale-by sparse' (or "
+    "truth)."
 )
 
 
