@@ -72,9 +72,11 @@ def draw_prediction(p: Prediction) -> bytes:
 def prediction_facts(p: Prediction) -> Caption:
     low, middle, high = np.percentile(p.depth, [1, 50, 99])
     alike = ", ".join(f"{n} {v:.3f}" for n, v in sorted(p.similarity.items(), key=lambda pair: -pair[1]))
+    far = {} if p.excess is None else {"distance": f"{p.excess:.2f} of that at which a frame is unknown"}
     return {
         "domain": p.domain + (" (the frame is unlike every known domain)" if p.unknown else ""),
         "similarity": alike or "none to compare with (no domain has a descriptor yet)",
+        **far,
         "depth": f"{low:.2f} .. {high:.2f} m, median {middle:.2f} m",
         "size": f"{p.depth.shape[0]}x{p.depth.shape[1]}",
     }

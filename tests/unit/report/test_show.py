@@ -119,6 +119,11 @@ def test_what_was_learned_and_measured_is_said_in_a_line_or_two() -> None:
     )
 
 
+def test_a_prediction_says_how_near_it_is_to_being_unknown() -> None:
+    assert "0.43 of that at which a frame is unknown" in replace(PREDICTION, excess=0.431)._repr_html_()
+    assert "unknown" not in PREDICTION._repr_html_()
+
+
 @pytest.mark.parametrize(("after", "words"), [(100.0, "(0.0 +- "), (99.99, "(0.0 +- "), (130.0, "(+30.0 +- ")])
 def test_what_changed_nothing_has_no_sign(after: float, words: str) -> None:
     assert words in str(replace(ADAPTATION, after=after))
