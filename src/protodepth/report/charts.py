@@ -221,7 +221,8 @@ def plane_chart(
         parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" style="{style}"/>')
         parts.append(_text(right - 4, y - 5, f"{level.label}, {level.y:,.0f}", "end", ' font-size="11"'))
     order = list(dict.fromkeys([*kinds, *(s.kind for s in spots)]))  # one shape a kind, in every chart of a page
-    parts += [_spot(s, *at(s.x, s.y), order.index(s.kind)) for s in spots]
+    rings = sorted(spots, key=lambda s: s.hollow)  # around a point at the same place, and above it
+    parts += [_spot(s, *at(s.x, s.y), order.index(s.kind), 1.9 if s.hollow else 1.25) for s in rings]
     legend, height = _plane_legend(spots, order, left, bottom + 58)
     return _svg(600, height, f"{y_label} against {x_label}", [*parts, *legend])
 
