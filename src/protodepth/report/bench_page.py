@@ -31,7 +31,7 @@ STYLE = """
 section > div > p { max-width: 80ch; }
 #overview .picture { margin: 8px 0; }
 #overview > * { min-width: 0; }
-@media (max-width: 560px) { .picture { overflow-x: auto; } .picture svg { min-width: 520px; } }
+@media (max-width: 560px) { #overview svg text { font-size: 18px; } }
 .scores.bench tbody th:last-of-type { position: sticky; left: 0; background: var(--paper); }
 """
 

@@ -109,7 +109,7 @@ def test_a_ring_at_the_place_of_a_point_goes_around_it():
     both = [Spot(100, 100, "#1", "P-A", "n", hollow=True), Spot(100, 100, "#1", "P", "n")]
     text = plane_chart(both, [], x_label="x", y_label="y")
     drawn = re.findall(r"scale\(([\d.]+)\)[^>]*fill:(none|#1);[^>]*><title>[^<]*when learned", text)
-    assert drawn == [("1.25", "#1"), ("1.9", "none")]
+    assert drawn == [("1.25", "#1"), ("2.3", "none")]
 
 
 def test_a_page_without_a_sequence_has_no_opening():
@@ -142,8 +142,8 @@ def test_the_line_of_nothing_forgotten_crosses_the_chart_wherever_the_points_are
     lines = re.findall(r'd="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', text)
     assert len(lines) == 1
     left, low, right, high = map(float, lines[0])
-    assert (left, right) == (66, 590)  # the sides of the chart
-    assert 14 <= high < low <= 330
+    assert (left, right) == (84, 590)  # the sides of the chart
+    assert 18 <= high < low <= 330
 
 
 @pytest.mark.parametrize("values", [(-0.01, 0.0, 4.0), (0.0, -3.0, 4.0)])
