@@ -51,6 +51,12 @@ class Notebook:
         frames = [out.frame(index, batch) for index in range(len(batch))]
         return frames if several else frames[0]
 
+    @property
+    def selection(self) -> str:
+        """What a domain is chosen by where none is named: "descriptor" (cosine) or "gaussian" (distance)."""
+        model = cast("ProtoDepth", self)
+        return model.backbone.selection if model.rule.selection == "auto" else model.rule.selection
+
     def __repr__(self) -> str:
         """Three lines: the network, the domains, the rule of choice."""
         model = cast("ProtoDepth", self)
@@ -58,12 +64,11 @@ class Notebook:
         overhead = model.overhead()
         known = [_domain_words(model, name, overhead.domains[name]) for name in model.domains]
         rule = model.rule
-        by = model.backbone.selection if rule.selection == "auto" else rule.selection
         return "\n".join(
             [
                 f"ProtoDepth on {model.backbone.name}: {overhead.backbone:,} parameters, {low:g} .. {high:g} m",
                 f"domains: {'; '.join(known) or 'none yet (adapt learns one)'}",
-                f"rule: {model.active or 'chosen for each frame by ' + by}, unknown frames: {rule.unknown}",
+                f"rule: {model.active or 'chosen for each frame by ' + self.selection}, unknown frames: {rule.unknown}",
             ]
         )
 

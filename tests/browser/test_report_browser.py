@@ -7,7 +7,8 @@ import pytest
 
 from helpers import report_fakes as fakes
 from helpers.canvas import PIXELS
-from protodepth.report import run
+from protodepth.report import bench_page, overview, run
+from unit.report.test_overview import sections
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
@@ -163,6 +164,21 @@ def test_row_names_stay_in_sight_when_a_wide_table_is_scrolled_on_a_phone(browse
     assert table.evaluate("e => e.scrollLeft") == 150
     assert abs(name.bounding_box()["x"] - before) <= 1
     assert "stronger the colour" in visit.page.locator("#matrix").inner_text()  # in the dark it is the brighter cell
+    visit.page.close()
+
+
+def test_the_opening_of_a_bench_page_can_be_read_on_a_phone(browser, tmp_path: Path):
+    bench_page.write(tmp_path, [first := overview.opening(sections()), *sections()], {})
+    assert first is not None
+    visit = Visit(browser, tmp_path / "report.html", 390, 844, "dark")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    picture = visit.page.locator("#overview svg")
+    assert picture.bounding_box()["width"] <= 390
+    letters = visit.page.locator("#overview svg text").evaluate_all("all => all.map(e => e.getBoundingClientRect())")
+    assert min(min(box["width"], box["height"]) for box in letters) > 9  # the axis' name stands upright
+    right = picture.bounding_box()["x"] + picture.bounding_box()["width"]
+    assert max(box["x"] + box["width"] for box in letters) <= right
+    assert visit.complaints == []
     visit.page.close()
 
 

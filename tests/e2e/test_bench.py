@@ -265,7 +265,8 @@ def test_foundation_says_what_is_missing_and_how_to_get_it_and_then_uses_it(out,
     (tmp_path / "maps").mkdir()
     for name in names:
         np.save(tmp_path / "maps" / f"{name}.npy", 1 / (3 * truth[name]))
-    given = ("--predictions", str(tmp_path / "maps"), "--kind", "disparity", "--scale", "truth", "--outside", "Oracle")
+    maps = ("--predictions", str(tmp_path / "maps"), "--kind", "disparity")
+    given = (*maps, "--scale-by", "truth", "--outside", "Oracle")
     run(out, "foundation", *own, *given)
     row = results(out, "foundation")["tables"]["errors"][0]
     assert row["Method"] == "Oracle (scaled at ground truth)"

@@ -95,6 +95,14 @@ def test_the_glossary_is_in_order_and_has_the_nouns_of_the_paper() -> None:
     assert {"Domain", "Prototype set", "Descriptor", "Average forgetting", "SPTO", "Agnostic setting"} <= set(words)
 
 
+def test_the_search_of_a_site_on_the_disk_has_a_worker_of_its_own() -> None:
+    """The plugin ``offline`` fetches one unless a script of this name is given."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    assert "\n  - offline\n" in text
+    (script,) = re.findall(r"polyfills: \[([\w.-]*iframe-worker[\w.-]*)\]", text)
+    assert (DOCS / script).is_file()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed: pip install 'protodepth[docs]'")
 def test_the_site_is_built_without_a_warning_and_its_pages_fetch_nothing(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class Answer:
     depth_range: tuple[float, float]  # of the network
     seconds: float  # of the adapted prediction
     note: str = ""
+    by_distance: bool = False  # the domain was chosen by distance, not by the cosine of descriptors
 
     @property
     def learned(self) -> bool:
@@ -110,6 +111,7 @@ def answer(model: ProtoDepth, question: Question, limits: Limits = Limits()) -> 
         depth_range=model.backbone.depth_range,
         seconds=seconds,
         note=note,
+        by_distance=model.selection == "gaussian" and bool(adapted.distance),
     )
 
 
@@ -167,6 +169,12 @@ def intrinsics_text(frame: Frame) -> str:
     return ", ".join(f"{v:g}" for v in (K[0, 0], K[1, 1], K[0, 2], K[1, 2]))
 
 
-def similarity_rows(prediction: Prediction) -> Mapping[str, float]:
-    """What the page lists of an answer's similarities: cosines, the largest first."""
-    return dict(sorted(prediction.similarity.items(), key=lambda kv: -kv[1]))
+def nearness(found: Answer) -> Mapping[str, tuple[float, float]]:
+    """(length of its bar, number beside it) of each domain, the nearest first, by what the model chooses by."""
+    p = found.adapted
+    if found.by_distance:
+        least = min(p.distance.values())
+        rows = {name: (least / max(value, least, 1e-9), value) for name, value in p.distance.items()}
+    else:
+        rows = {name: (max(0.0, min(1.0, value)), value) for name, value in p.similarity.items()}
+    return dict(sorted(rows.items(), key=lambda row: -row[1][0]))

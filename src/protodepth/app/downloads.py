@@ -23,7 +23,7 @@ KINDS = {
     "depth_color.png": ("image/png", "picture with its colour bar"),
     "depth.npy": ("application/octet-stream", "float32, metres"),
     "cloud.ply": ("application/octet-stream", "coloured point cloud"),
-    "prediction.json": ("application/json", "domain, similarity, errors"),
+    "prediction.json": ("application/json", "domain, similarity, distance, errors"),
 }
 
 
@@ -74,6 +74,8 @@ def record(answer: Answer) -> dict[str, Any]:
         "domain": p.domain,
         "unknown": p.unknown,
         "similarity": p.similarity,
+        "distance": p.distance,
+        "excess": p.excess,
         "points": answer.points,
         "points_in_range": answer.in_range,
         "unit": answer.note,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protodepth.app.answers import Answer, similarity_rows
+from protodepth.app.answers import Answer, nearness
 from protodepth.app.downloads import KINDS
 from protodepth.app.examples import thumbnail
 from protodepth.report import pictures as picture_files
@@ -143,16 +143,20 @@ def _summary(answer: Answer) -> str:
 
 
 def bars(answer: Answer) -> str:
-    """Cosine of the image to each domain's descriptor; the chosen one in colour."""
-    rows = similarity_rows(answer.adapted)
+    """How near the image is to each domain, by what chooses; the chosen one in colour."""
+    rows = nearness(answer)
     if not rows:
         return ""
     lines = "".join(
         f'<div class="pd-bar{" pd-chosen" if name == answer.adapted.domain else ""}"><span>{escape(name)}</span>'
-        f'<i><b style="width:{100 * max(0.0, min(1.0, value)):.1f}%"></b></i><span>{value:.3f}</span></div>'
-        for name, value in rows.items()
+        f'<i><b style="width:{100 * length:.1f}%"></b></i><span>{value:.{2 if answer.by_distance else 3}f}</span></div>'
+        for name, (length, value) in rows.items()
     )
-    return f'<div class="pd-bars"><p>Similarity to each domain (cosine of the descriptors)</p>{lines}</div>'
+    excess = answer.adapted.excess
+    limit = "" if excess is None else f"; this image has {excess:.2f} of the distance at which it would be unknown"
+    far = f"Distance to each domain (the least is chosen{limit})"
+    what = far if answer.by_distance else "Similarity to each domain (cosine of the descriptors)"
+    return f'<div class="pd-bars"><p>{what}</p>{lines}</div>'
 
 
 def cloud_html(answer: Answer) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from protodepth.cli.options import pairs, parse_data, parse_share, parse_size, positive, words
+from protodepth.cli.options import check_share, pairs, parse_data, parse_size, positive, words
 
 if TYPE_CHECKING:
     from protodepth.experiments.planning import Options
@@ -22,7 +22,7 @@ class Bench:
     """
 
     experiments: tyro.conf.Positional[tuple[str, ...]]
-    """Names, or 'list', or 'all'."""
+    """Experiments by name, as bench list prints them; or all."""
     out: Path = Path("bench")
     """Folder for cells, bases and the report."""
     backbone: tuple[str, ...] = ()
@@ -58,8 +58,8 @@ class Bench:
     base: tuple[str, ...] = ()
     """Models to start from, as kbnet=FOLDER (default: bundled ones, or trained here)."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Change the sequences' recipe, for example --set schedule.batch_size=8; may be repeated
-    (default: the recipe as it is)."""
+    """Change the sequences' recipe, for example --set schedule.batch_size=8; may be repeated, and 'recipe show'
+    prints the names (default: the recipe as it is)."""
     set_base: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """The same for the recipes of base networks (default: as they are)."""
     tuned: Path | None = None
@@ -71,10 +71,10 @@ class Bench:
     """foundation: the outside model's name."""
     kind: Literal["depth", "disparity"] = "depth"
     """foundation: what the maps hold."""
-    scale: str = "sparse"
-    """A share of the published epochs, as 0.0005: a rehearsal of the paper's recipes.  foundation: sparse or truth, by
-    which of them the outside maps are scaled.
-    """
+    scale_by: Literal["sparse", "truth"] = "sparse"
+    """foundation: what the outside maps are scaled by, sparse points or ground truth."""
+    scale: float | None = None
+    """A rehearsal of the paper's recipes: share of the published epochs, as 0.0005 (default: all of them)."""
     images: Path | None = None
     """foundation: only write the test images there, for the outside model (default: the maps are measured)."""
     device: str | None = None
@@ -129,7 +129,6 @@ class Bench:
 
         data = parse_data(self.data)
         paper = is_paper(self.recipe, data)
-        scale, share = _parse_scale(self.scale, paper)
         return Options(
             sequences=words(self.sequence),
             backbones=words(self.backbone),
@@ -139,8 +138,8 @@ class Bench:
             predictions=str(self.predictions.resolve()) if self.predictions else "",
             outside=self.outside,
             kind=self.kind,
-            scale=scale,
-            share=share,
+            scale=self.scale_by,
+            share=_check_share(self.scale, paper),
             recipe=self.recipe,
             scaffold=self.scaffold,
             steps=positive("steps", self.steps),
@@ -223,16 +222,13 @@ class BenchReal:
         print(f"wrote {', '.join(str(p) for p in paths)}")
 
 
-def _parse_scale(text: str, paper: bool) -> tuple[str, float | None]:
-    """(where foundation takes its median, share of the published epochs)."""
+def _check_share(scale: float | None, paper: bool) -> float | None:
+    """The share of the published epochs, where a recipe has published ones."""
     from protodepth.errors import ConfigError
 
-    if text in ("sparse", "truth"):
-        return text, None
-    share = parse_share(text)
-    if not paper:
-        raise ConfigError(f"--scale {text} is for the paper's recipes: on other data give --steps and --base-steps")
-    return "sparse", share
+    if scale is not None and not paper:
+        raise ConfigError(f"--scale {scale:g} is for the paper's recipes: on other data give --steps and --base-steps")
+    return check_share(scale)
 
 
 def _parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ class Completion:
     """Print a script with which the shell completes commands and their options.  Write it where the shell looks."""
 
     shell: tyro.conf.Positional[str]
-    """bash, zsh or fish."""
+    """The shell that you use."""
 
     def run(self) -> None:
         from protodepth.errors import UnknownNameError

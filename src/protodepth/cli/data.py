@@ -45,7 +45,9 @@ class DataPrepare:
     """
 
     dataset: Annotated[str, tyro.conf.Positional]
-    """argoverse2, ddad, kitti, nyu_v2, nuscenes, scannet, vkitti, void, waymo, lists, rosbag, ..."""
+    """argoverse2, azure_kinect, colmap, ddad, kitti, lists, nuscenes, nyu_v2, open3d, polycam, record3d, recording,
+    rosbag, scannet, seven_scenes, transforms, tum, vkitti, void or waymo (docs/datasets.md, docs/own_data.md).
+    """
     raw: tyro.conf.Positional[Path]
     """The folder with the original download."""
     out: tyro.conf.Positional[Path]

@@ -15,7 +15,7 @@ class Demo:
     out: Path = Path("demo")
     """Folder for the report."""
     sequence: Literal["outdoor", "indoor"] = "outdoor"
-    """Which worlds: a street, then dusk and a highway; or a room, then a warehouse and a corridor at night."""
+    """outdoor: a street, then dusk and a highway; indoor: a room, then a warehouse and a corridor at night."""
     seed: int = 0
     """Seed of the training."""
     steps: int | None = None

@@ -22,7 +22,7 @@ class Evaluate:
     """
 
     data: str
-    """worlds:street, kitti:/path, lists:/path/lists.toml, or the folder of a recording."""
+    """The folder of a recording, or a data argument such as worlds:street, kitti:/path, lists:/path/lists.toml."""
     model: str = DEFAULT_MODEL
     """A model folder, a run folder or a bundled name."""
     domain: str | None = None
@@ -31,6 +31,14 @@ class Evaluate:
     """Choose the domain for each frame, as without --domain; the two together are refused."""
     split: str = "test"
     """Which part of the data."""
+    depth_unit: str | None = None
+    """Unit of a recording's depth PNGs: kitti (value/256), mm, cm, tum, m, or how many steps make a metre (default:
+    what recording.toml says, or guessed where the values leave no doubt).
+    """
+    sample: str | None = None
+    """For a recording with dense depth/: how points are taken from it, as adapt was told (default:
+    the map with holes).
+    """
     out: Path | None = None
     """Also write the errors of every frame into this JSON file."""
     device: str | None = None
@@ -66,7 +74,9 @@ class Evaluate:
         from protodepth import distributed
         from protodepth.training import judging
 
-        data, judged_by_points = judging.labelled(self.data, self.split)
+        given = {"depth_unit": self.depth_unit, "sampler": self.sample}
+        options = {key: value for key, value in given.items() if value is not None}
+        data, judged_by_points = judging.labelled(self.data, self.split, **options)
         if judged_by_points and distributed.leads():
             print("no ground truth: a fifth of the sparse points is hidden from the network and judges")
         return data

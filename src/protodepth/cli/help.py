@@ -21,8 +21,8 @@ DOCUMENTS = "documents: README.md and the folder docs/ of the source; docs/own_d
 # Which group an option stands in, by its name; whatever is not here chooses what is learned or measured.
 GROUPS = {
     "input": "image sparse intrinsics data split model domain selection unknown depth_unit sample path raw folder "
-    "checkpoint network pose rotation depth_range prototypes predictions outside kind scale runs dataset name world "
-    "shell fix experiments agnostic",
+    "checkpoint network pose rotation depth_range prototypes predictions outside kind scale_by scale runs dataset name "
+    "world shell fix experiments agnostic",
     "output": "markdown out format write colormap rerun json to images dry_run force rows resume",
     "learning": "",
     "machine": "device threads batch_size engine workers on port open warmup",

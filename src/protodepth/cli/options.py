@@ -110,17 +110,13 @@ def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(named[n] for n in sorted(named)) if named else values
 
 
-def parse_share(text: str) -> float:
+def check_share(scale: float | None) -> float | None:
     """``--scale``: a share of the published epochs."""
     from protodepth.errors import ConfigError
 
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise ConfigError(f"--scale {text}: expected a number above 0 and at most 1, or (foundation) sparse or truth")
-    return share
+    if scale is not None and not 0 < scale <= 1:
+        raise ConfigError(f"--scale {scale:g}: expected a number above 0 and at most 1")
+    return scale
 
 
 def pairs(values: tuple[str, ...]) -> dict[str, str]:

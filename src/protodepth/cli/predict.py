@@ -39,7 +39,7 @@ class Predict:
     data: str | None = None
     """A recording's folder or a data argument such as worlds:street (default: none, the three above say it)."""
     split: Literal["train", "val", "test"] = "test"
-    """Which part of --data, where it is no recording."""
+    """Which part of --data; of a recording's folder every frame is completed."""
     model: str = DEFAULT_MODEL
     """A model folder or a bundled name."""
     domain: str | None = None

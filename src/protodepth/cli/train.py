@@ -41,7 +41,9 @@ class Train:
     scale: float | None = None
     """A rehearsal of the paper's recipes: share of the published epochs, as 0.0005 (default: all of them)."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Change the recipe, for example --set schedule.steps=100; may be repeated (default: the recipe as it is)."""
+    """Change the recipe, for example --set schedule.steps=100; 'recipe show' prints the names; may be repeated
+    (default: the recipe as it is).
+    """
     seed: int | None = None
     """Seed of the run (default: the recipe's)."""
     resume: bool = False
@@ -65,13 +67,13 @@ class Train:
 
     def chosen(self) -> "tuple[str | Recipe, dict[str, Any]]":
         """The recipe, or its name, and what the other options change in it."""
-        from protodepth.cli.options import model_folder, parse_data, parse_share
+        from protodepth.cli.options import check_share, model_folder, parse_data
         from protodepth.errors import ConfigError
         from protodepth.experiments.paper_plan import paper_training
 
         seed = {} if self.seed is None else {"seed": self.seed}
         if self.recipe.startswith("paper-") and not self.recipe.endswith(".toml"):
-            share = None if self.scale is None else parse_share(str(self.scale))
+            share = check_share(self.scale)
             data, start = parse_data(self.data), None if self.model is None else str(model_folder(self.model))
             return paper_training(self.recipe, self.backbone, data, start, self.preset, share), seed
         if self.model is not None or self.scale is not None or len(self.data) > 1:

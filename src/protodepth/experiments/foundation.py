@@ -33,7 +33,7 @@ def plan(experiment: Experiment, plan: Planner) -> list[Cell]:
         if not folder.is_dir():
             raise ConfigError(f"--predictions {folder} is not a folder: expected <frame>.npy or <frame>.png inside")
         if options.scale not in ("sparse", "truth"):
-            raise ConfigError(f"--scale {options.scale!r}: choose sparse or truth")
+            raise ConfigError(f"--scale-by {options.scale!r}: choose sparse or truth")
         inputs = {
             "data": plan.domains(sequence, seed=options.seeds[0])[2],
             "kind": options.kind,
@@ -110,7 +110,8 @@ def run(job: Job) -> dict[str, Any]:
 HOW_FOUNDATION = (
     "Predictions of an outside model are not given. Write the test images with 'protodepth bench foundation --images "
     "FOLDER', run the model on them, save each map as <frame>.npy (or 16-bit .png) of the same size, "
-    "then 'protodepth bench foundation --predictions FOLDER --kind depth' (or disparity) '--scale sparse' (or truth)."
+    "then 'protodepth bench foundation --predictions FOLDER --kind depth' (or disparity) '--scale-by sparse' (or "
+    "truth)."
 )
 
 

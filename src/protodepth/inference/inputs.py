@@ -255,7 +255,7 @@ def open_data(
 
     kind, rest = parse_argument(argument)
     if kind != "recording":
-        data = open_domain(argument).split(split)
+        data = open_domain(argument, **({"depth_unit": unit} if unit else {})).split(split)
         return Source(len(data), (), lambda numbers: _dataset(data, numbers))
     given: dict[str, Any] = {"depth_unit": unit} if unit else {}
     recording = Recording.open(rest, depth_range=depth_range, **given)

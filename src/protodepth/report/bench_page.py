@@ -30,6 +30,8 @@ STYLE = """
 #overview h2 { grid-column: 1 / -1; margin-bottom: 0; }
 section > div > p { max-width: 80ch; }
 #overview .picture { margin: 8px 0; }
+#overview > * { min-width: 0; }
+@media (max-width: 560px) { #overview svg text { font-size: 18px; } }
 .scores.bench tbody th:last-of-type { position: sticky; left: 0; background: var(--paper); }
 """
 

@@ -200,7 +200,7 @@ def plane_chart(
     xs = [s.x for s in spots]
     ys = [*xs, *(s.y for s in spots), *(level.y for level in levels)]  # with xs, the diagonal crosses the whole chart
     (x0, x1), (y0, y1) = ((min(values) / 1.06, max(values) * 1.06) for values in (xs, ys))
-    left, right, top, bottom = 66, 590, 14, 330
+    left, right, top, bottom = 84, 590, 18, 330  # room for the letters of a phone, half as large again
 
     def at(x: float, y: float) -> tuple[float, float]:
         across, up = np.log(x / x0) / np.log(x1 / x0), np.log(y / y0) / np.log(y1 / y0)
@@ -221,7 +221,8 @@ def plane_chart(
         parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" style="{style}"/>')
         parts.append(_text(right - 4, y - 5, f"{level.label}, {level.y:,.0f}", "end", ' font-size="11"'))
     order = list(dict.fromkeys([*kinds, *(s.kind for s in spots)]))  # one shape a kind, in every chart of a page
-    parts += [_spot(s, *at(s.x, s.y), order.index(s.kind)) for s in spots]
+    rings = sorted(spots, key=lambda s: s.hollow)  # around a point at the same place, and above it
+    parts += [_spot(s, *at(s.x, s.y), order.index(s.kind), 2.3 if s.hollow else 1.25) for s in rings]
     legend, height = _plane_legend(spots, order, left, bottom + 58)
     return _svg(600, height, f"{y_label} against {x_label}", [*parts, *legend])
 
@@ -249,12 +250,12 @@ def _plane_legend(spots: Sequence[Spot], kinds: Sequence[str], x: float, y: floa
     entries += [Spot(0, 0, "var(--soft, #5b6572)", k, k) for k in here if len(here) > 1]
     parts = []
     for n, entry in enumerate(entries):
-        place = x + 130 * (n % 4), y + 20 * (n // 4)
+        place = x + 175 * (n % 3), y + 22 * (n // 3)
         shape = kinds.index(entry.kind) if n >= len(methods) else 0
         parts += [_spot(entry, *place, shape), _text(place[0] + 11, place[1] + 4, entry.label, "start")]
-    rows = -(-len(entries) // 4)
-    parts.append(_text(x, y + 20 * rows + 4, "solid line: nothing is forgotten", "start", ' font-size="11"'))
-    return parts, int(y + 20 * rows + 14)
+    rows = -(-len(entries) // 3)
+    parts.append(_text(x, y + 22 * rows + 4, "solid line: nothing is forgotten", "start", ' font-size="11"'))
+    return parts, int(y + 22 * rows + 14)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,9 @@ def opening(sections: Sequence[Section]) -> Section | None:
     networks = tuple(dict.fromkeys(p.network for spots in by_sequence.values() for p in spots))
     figures = [
         Figure(
-            f"overview-{name}", f"{name}: error when learned and at the end", svg=_chart(spots, levels[name], networks)
+            f"overview-{name}",
+            f"{name}: error when learned and at the end{_more_lines(name, levels[name])}",
+            svg=_chart(spots, levels[name], networks),
         )
         for name, spots in by_sequence.items()
     ]
@@ -101,6 +103,15 @@ def bounds(name: str, sections: Sequence[Section]) -> list[Level]:
     return [level for level in levels if np.isfinite(level.y)]
 
 
+def _more_lines(name: str, levels: Sequence[Level]) -> str:
+    """Which command draws the bounds that the picture has not."""
+    drawn = {"joint" if level.label.startswith("joint") else "classical" for level in levels}
+    missing = {"classical": "interpolation", "joint": "joint training"}
+    lines = " and ".join(words for key, words in missing.items() if key not in drawn)
+    experiments = " ".join(key for key in missing if key not in drawn)
+    return f" ('bench {name} {experiments} --sequence {name}' draws {lines}, too)" if lines else ""
+
+
 def _sequence(section: Section) -> str:
     return section.about.partition("Sequence: ")[2]
 
@@ -137,9 +148,9 @@ def _forgetting_words(spots: Sequence[TwoErrors]) -> str:
     for method in (METHOD_NAMES["finetune"], OURS, f"{OURS}-A"):
         lost = sorted(round(p.lost) for p in spots if p.method == method)
         if lost:
-            parts.append(f"{lost[0]} %" if lost[0] == lost[-1] else f"{lost[0]} to {lost[-1]} %")
-            parts[-1] += f" with {method}"
-    return f"By the end the error has grown by {', by '.join(parts)}." if parts else ""
+            ends = [f"{value:+d}".replace("+0", "0") for value in dict.fromkeys((lost[0], lost[-1]))]
+            parts.append(f"{' to '.join(ends)} % with {method}")
+    return f"By the end the error has changed by {', by '.join(parts)}." if parts else ""
 
 
 def _lowest_words(name: str, spots: Sequence[TwoErrors], levels: Sequence[Level]) -> str:

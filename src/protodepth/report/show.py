@@ -16,6 +16,7 @@ from protodepth.data.preview import contact_sheet
 from protodepth.errors import DataError
 from protodepth.metrics import METRICS, UNITS
 from protodepth.report import pictures
+from protodepth.report.results import METRIC_NAMES
 from protodepth.storage.files import write_bytes
 from protodepth.types import Prediction
 
@@ -71,9 +72,11 @@ def draw_prediction(p: Prediction) -> bytes:
 def prediction_facts(p: Prediction) -> Caption:
     low, middle, high = np.percentile(p.depth, [1, 50, 99])
     alike = ", ".join(f"{n} {v:.3f}" for n, v in sorted(p.similarity.items(), key=lambda pair: -pair[1]))
+    far = {} if p.excess is None else {"distance": f"{p.excess:.2f} of that at which a frame is unknown"}
     return {
         "domain": p.domain + (" (the frame is unlike every known domain)" if p.unknown else ""),
         "similarity": alike or "none to compare with (no domain has a descriptor yet)",
+        **far,
         "depth": f"{low:.2f} .. {high:.2f} m, median {middle:.2f} m",
         "size": f"{p.depth.shape[0]}x{p.depth.shape[1]}",
     }
@@ -138,7 +141,7 @@ def adaptation_facts(result: Any) -> Caption:
     return {
         "domain": result.name,
         "error at held-out points": f"{result.before:.1f} -> {result.after:.1f} mm "
-        f"({-100 * result.gain:+.1f} +- {100 * result.spread:.1f} %): {'helped' if result.helped else 'did not help'}",
+        f"({result.change} +- {100 * result.spread:.1f} %): {'helped' if result.helped else 'did not help'}",
         "learned": f"{result.steps} steps on {result.frames} frames in {result.seconds:.0f} s",
         "interpolation": ", ".join(f"{n} {v:.1f} mm" for n, v in result.interpolation.items()) or "not measured",
     }
@@ -150,6 +153,7 @@ def draw_evaluation(result: Any) -> bytes:
     axes = figure.subplots()
     errors = [row["mae"] for row in result.images]
     axes.bar(range(len(errors)), errors, color="#1b7f79")
+    axes.xaxis.get_major_locator().set_params(integer=True)  # there is no frame 0.25
     axes.axhline(result.mean["mae"], linestyle=":", color="black")
     axes.set(xlabel="frame", ylabel="MAE (mm)", title=f"mean {result.mean['mae']:.1f} mm")
     return _as_png(figure)
@@ -157,7 +161,7 @@ def draw_evaluation(result: Any) -> bytes:
 
 def evaluation_facts(result: Any) -> Caption:
     chosen = ", ".join(f"{name} {result.chosen.count(name)}" for name in dict.fromkeys(result.chosen))
-    means = {name.upper(): f"{result.mean[name]:.2f} {UNITS[name]}" for name in METRICS}
+    means = {METRIC_NAMES[name]: f"{result.mean[name]:.2f} {UNITS[name]}" for name in METRICS}
     bad = {"left out": f"{len(result.bad_frames)} frames that cannot be read"} if result.bad_frames else {}
     return {"frames": str(len(result.images)), **means, "domain": chosen, **bad}
 

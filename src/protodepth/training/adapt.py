@@ -86,6 +86,11 @@ class Adaptation(Shown):
         return 1 - (self.after / self.before if self.ratio is None else self.ratio)
 
     @property
+    def change(self) -> str:
+        """The held-out error's change in per cent, with its sign; nothing has none."""
+        return f"{-100 * self.gain:+z.1f}".replace("+0.0", "0.0")
+
+    @property
     def helped(self) -> bool:
         return self.gain > max(HELPED, SURE * self.spread)
 
@@ -96,7 +101,7 @@ class Adaptation(Shown):
             f"{self.name}: {self.steps} steps on {self.frames} frames in {self.seconds:.0f} s, "
             f"kept {part}step {self.best_step} "
             f"(hidden points that choose: {self.chosen[0]:.1f} -> {self.chosen[1]:.1f} mm); "
-            f"error at held-out sparse points {self.before:.1f} -> {self.after:.1f} mm ({-100 * self.gain:+.1f} +- "
+            f"error at held-out sparse points {self.before:.1f} -> {self.after:.1f} mm ({self.change} +- "
             f"{100 * self.spread:.1f} % a frame, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
             f"adapting {'helped' if self.helped else 'did not help'}"
             + self._gate_in_words()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from protodepth.app import answers, server, view
+from protodepth.app import answers, downloads, server, view
 from protodepth.app.answers import Limits, Question, answer
 from protodepth.app.examples import example
 from protodepth.backbones.lite import Lite
@@ -172,6 +172,21 @@ def test_the_chosen_domain_has_the_longest_bar(model: ProtoDepth):
     assert rows[0][0] == found.adapted.domain
     assert float(rows[0][1]) == pytest.approx(max(found.adapted.similarity.values()), abs=1e-3)
     assert re.search(rf"pd-chosen\"><span>{found.adapted.domain}<", html)
+
+
+def test_a_domain_that_distance_chose_has_the_longest_bar_whatever_the_cosines(model: ProtoDepth):
+    """A page that says 'domain hall' above a similarity of -0.1 would not be believed."""
+    found = answer(model, Question(example="room"))
+    assert not found.by_distance
+    away = {"distance": {"room": 8.0, "hall": 2.0}, "similarity": {"room": 0.9, "hall": -0.1}, "excess": 0.25}
+    found = replace(found, by_distance=True, adapted=replace(found.adapted, domain="hall", **away))
+    html = view.bars(found)
+    rows = re.findall(r"<span>(\w+)</span><i><b style=\"width:([\d.]+)%\"></b></i><span>([\d.]+)</span>", html)
+    assert rows == [("hall", "100.0", "2.00"), ("room", "25.0", "8.00")]
+    assert 'pd-chosen"><span>hall<' in html
+    assert "0.25 of the distance at which it would be unknown" in html
+    record = downloads.record(found)
+    assert (record["distance"], record["excess"]) == (away["distance"], 0.25)
 
 
 def test_text_of_a_visitor_cannot_become_part_of_the_page(model: ProtoDepth, tmp_path: Path):

@@ -1,14 +1,17 @@
 """Help: every command answers, defaults are said once and in words, examples can be run as printed."""
 
 import dataclasses
+import re
 import shlex
 from importlib import import_module
+from typing import Literal, get_args, get_origin
 
 import pytest
 import tyro
 
 from protodepth.cli import help as helptext
 from protodepth.cli.main import COMMANDS, run, split
+from protodepth.data.arguments import BUILT_IN
 from protodepth.data.worlds.worlds import WORLDS
 
 
@@ -62,6 +65,25 @@ def test_no_value_is_called_text(name: str) -> None:
 def test_the_worlds_that_an_example_may_be_drawn_from_are_named() -> None:
     text = next(o.text for o in helptext.options(kind_of("data example")) if o.name == "world")
     assert all(name in text for name in WORLDS)
+
+
+def test_the_datasets_that_can_be_prepared_are_named() -> None:
+    text = next(o.text for o in helptext.options(kind_of("data prepare")) if o.name == "dataset")
+    assert set(BUILT_IN) - {"manifest", "worlds"} == set(re.findall(r"[a-z0-9_]+", text.split("(")[0])) - {"or"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_choice_is_said_in_words_or_shown(name: str) -> None:
+    """A word that an option takes is seen in its help, wherever a field's name gives the value a name of its own."""
+    for option in helptext.options(kind_of(name)):
+        choices = get_args(option.hint) if get_origin(option.hint) is Literal else ()
+        assert all(str(choice) in f"{option.metavar} {option.text}" for choice in choices), option.head
+
+
+@pytest.mark.parametrize("name", ["predict", "adapt", "evaluate", "data check", "data preview"])
+def test_every_verb_that_reads_a_recording_takes_its_unit(name: str) -> None:
+    """Who had to say it to adapt has to say it to evaluate, too."""
+    assert "--depth-unit" in {o.flag for o in helptext.options(kind_of(name))}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -358,3 +358,8 @@ def test_two_frames_of_one_file_name_are_said():
     output = Output(folder=Path("out"), frames={Path("out/depth/a_b.png"): "a b"})
     with pytest.raises(DataError, match="'a b' and 'a/b' would both be written"):
         output.write(Frame(name="a/b", image=None, sparse_depth=None, intrinsics=None), np.ones((2, 2)))
+
+
+def test_a_unit_is_never_dropped_where_the_data_has_none() -> None:
+    with pytest.raises(ConfigError, match="worlds data has no option 'depth_unit'"):
+        open_data("worlds:room?size=32x48&train=1&val=1&test=1", unit="mm")

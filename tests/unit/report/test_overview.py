@@ -73,7 +73,7 @@ def test_the_page_opens_with_the_picture_then_three_sentences_and_findings_stand
     assert first is not None
     sentences = first.about.split("\n\n")
     assert len(sentences) == 3
-    assert sentences[1] == "By the end the error has grown by 10 to 25 % with Finetuned, by 0 % with ProtoDepth."
+    assert sentences[1] == "By the end the error has changed by +10 to +25 % with Finetuned, by 0 % with ProtoDepth."
     assert sentences[2] == (
         "The lowest error at the end: indoor ProtoDepth on lite "
         "(210 mm; joint training, lite 150 mm; linear interpolation 300 mm)."
@@ -82,6 +82,34 @@ def test_the_page_opens_with_the_picture_then_three_sentences_and_findings_stand
     places = [page.index(text) for text in ("At a glance", "<svg", "Each point is", 'id="indoor"', "a finding")]
     assert places == sorted(places)
     assert page.index("</table>", page.index('id="indoor"')) < page.index("a finding")
+
+
+def test_an_error_that_fell_by_the_end_is_not_said_to_have_grown_by_less_than_nothing():
+    spots = [overview.TwoErrors("lite", "Finetuned", 100.0, end) for end in (98.0, 104.0)]
+    assert overview._forgetting_words(spots) == "By the end the error has changed by -2 to +4 % with Finetuned."
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ((0, 1, 2), ""),
+        ((0, 1), " ('bench indoor classical --sequence indoor' draws interpolation, too)"),
+        ((0, 2), " ('bench indoor joint --sequence indoor' draws joint training, too)"),
+        ((0,), " ('bench indoor classical joint --sequence indoor' draws interpolation and joint training, too)"),
+    ],
+)
+def test_a_picture_without_its_lines_says_which_command_draws_them(parts: tuple[int, ...], words: str):
+    first = overview.opening([sections()[n] for n in parts])
+    assert first is not None
+    assert first.figures[0].title == f"indoor: error when learned and at the end{words}"
+
+
+def test_a_ring_at_the_place_of_a_point_goes_around_it():
+    """ProtoDepth-A with every choice right stands where ProtoDepth stands."""
+    both = [Spot(100, 100, "#1", "P-A", "n", hollow=True), Spot(100, 100, "#1", "P", "n")]
+    text = plane_chart(both, [], x_label="x", y_label="y")
+    drawn = re.findall(r"scale\(([\d.]+)\)[^>]*fill:(none|#1);[^>]*><title>[^<]*when learned", text)
+    assert drawn == [("1.25", "#1"), ("2.3", "none")]
 
 
 def test_a_page_without_a_sequence_has_no_opening():
@@ -114,8 +142,8 @@ def test_the_line_of_nothing_forgotten_crosses_the_chart_wherever_the_points_are
     lines = re.findall(r'd="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', text)
     assert len(lines) == 1
     left, low, right, high = map(float, lines[0])
-    assert (left, right) == (66, 590)  # the sides of the chart
-    assert 14 <= high < low <= 330
+    assert (left, right) == (84, 590)  # the sides of the chart
+    assert 18 <= high < low <= 330
 
 
 @pytest.mark.parametrize("values", [(-0.01, 0.0, 4.0), (0.0, -3.0, 4.0)])

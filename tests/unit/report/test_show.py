@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from PIL import Image as Pillow
 
 from protodepth.data.arguments import open_domain
 from protodepth.errors import DataError
+from protodepth.report import show
 from protodepth.training.adapt import Adaptation
 from protodepth.training.evaluate import Evaluation
 from protodepth.types import Prediction
@@ -41,7 +43,7 @@ def picture(html: str) -> Pillow.Image:
     [
         (PREDICTION, ["room", "room 0.930, hall 0.500", "1.03 .. 3.97 m, median 2.50 m"]),
         (ADAPTATION, ["100.0 -&gt; 80.0 mm (-20.0 +- 2.0 %): helped", "40 steps on 15 frames", "linear 120.0 mm"]),
-        (EVALUATION, ["15.00 mm", "4.00 1/km", "room 4"]),
+        (EVALUATION, ["15.00 mm", "iRMSE", "4.00 1/km", "room 4"]),
     ],
 )
 def test_html_has_a_picture_and_the_facts(thing: Any, facts: list[str]) -> None:
@@ -115,6 +117,23 @@ def test_what_was_learned_and_measured_is_said_in_a_line_or_two() -> None:
     assert repr(EVALUATION) == (
         "Evaluation(4 frames, mae 15 mm, rmse 20 mm, imae 3 1/km, irmse 4 1/km; domains: room 4)"
     )
+
+
+def test_a_prediction_says_how_near_it_is_to_being_unknown() -> None:
+    assert "0.43 of that at which a frame is unknown" in replace(PREDICTION, excess=0.431)._repr_html_()
+    assert "unknown" not in PREDICTION._repr_html_()
+
+
+@pytest.mark.parametrize(("after", "words"), [(100.0, "(0.0 +- "), (99.99, "(0.0 +- "), (130.0, "(+30.0 +- ")])
+def test_what_changed_nothing_has_no_sign(after: float, words: str) -> None:
+    assert words in str(replace(ADAPTATION, after=after))
+
+
+def test_frames_are_counted_in_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(show, "_as_png", lambda figure: drawn.append(figure) or b"")
+    show.draw_evaluation(replace(EVALUATION, images=ROWS[:2]))
+    assert all(float(place).is_integer() for place in drawn[0].axes[0].get_xticks())
 
 
 def test_a_prediction_is_one_line() -> None:

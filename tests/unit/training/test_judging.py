@@ -38,6 +38,17 @@ def test_points_of_a_folder_judge_where_there_is_no_ground_truth(tmp_path: Path)
     assert (data.test[0].sparse_depth > 0).sum() == pytest.approx(0.8 * (whole.sparse_depth > 0).sum(), rel=0.02)
 
 
+def test_the_unit_and_the_sampler_of_a_recording_are_said_as_to_adapt(tmp_path: Path) -> None:
+    folder = write_recording(tmp_path / "mine", SHOTS, toml="")
+    metres = protodepth.evaluate(tiny_model(), folder, domain="base", depth_unit="mm")
+    assert metres.mean == protodepth.evaluate(tiny_model(), f"{folder}?depth_unit=mm", domain="base").mean
+    data, by_points = labelled(str(folder), "test", depth_unit="500")
+    assert by_points
+    assert data.test[0].sparse_depth.max() == pytest.approx(
+        2 * open_domain(folder, depth_unit="mm").test[0].sparse_depth.max()
+    )
+
+
 @pytest.mark.parametrize(("count", "by_points"), [(0, False), (1, True), (2, True)])
 def test_even_a_single_frame_is_judged_by_its_points_and_no_frame_by_nothing(
     count: int, by_points: bool, room: Domain, monkeypatch: pytest.MonkeyPatch
