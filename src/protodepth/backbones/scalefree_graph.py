@@ -131,9 +131,9 @@ class ScaleFreeInGraph(nn.Module):
             depth = _stage(self.depth_stages[n], both, (d[n - 1], i[n - 1]))
             wide[f"skip{n}_image"], wide[f"skip{n}_depth"] = look, depth
         wide["latent_image"], wide["latent_depth"] = wide.pop("skip4_image"), wide.pop("skip4_depth")
-        shown = self.looks(batch.image) or [wide[f"skip{n}_image"][:, : i[n]] for n in range(SCALES)]
+        seen = self.looks(batch.image) or [wide[f"skip{n}_image"][:, : i[n]] for n in range(SCALES)]
         layers = {s.name: wide[s.name][:, : s.channels] for s in self.latent_specs if s.name in wide}
-        layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in shown], 1)
+        layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in seen], 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents(layers, {**context, "filled": {name: (layers[name], wide[name]) for name in wide}})
 
