@@ -10,7 +10,8 @@ learn alike, from what the sensor says in the training block: most of it is hidd
 paper``: Eq. 1 with the points of frames that judge, every one shown).  Where hidden points of the training block say
 that a picture does not lie on its depth, it is moved there for all methods, the untouched base included.  The table
 has forgetting and the error on each recording at the end, interpolation of the same points beside it.  Methods that are
-finished are not repeated; an interrupted one goes on.
+finished are not repeated; an interrupted one goes on.  With ``--select-every`` every method keeps of each stage the
+step that was best on the val block, judged as test frames are, by depth that the sensor itself has.
 
 ``--split val`` (the default) is for choosing anything, ``--split test`` for the table alone.
 """
@@ -42,7 +43,7 @@ from protodepth.storage import files
 from protodepth.storage.folders import bundled, resolve
 from protodepth.training import recipes
 from protodepth.training.evaluate import evaluate, interpolated
-from protodepth.training.recipes import SequenceRecipe
+from protodepth.training.recipes import CheckpointChoice, SequenceRecipe
 from protodepth.training.registration import Registered, find_place
 from protodepth.training.schedule import Schedule
 from protodepth.training.sequence import learn_sequence
@@ -84,6 +85,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=2, help="crops in a step")
     parser.add_argument("--crop", type=int, nargs=2, default=(128, 192), help="rows and columns of a training crop")
     parser.add_argument("--test-frames", type=int, default=16, help="test frames of each recording, evenly spaced")
+    parser.add_argument(
+        "--select-every",
+        type=int,
+        help="keep of each stage the step with the least error at points of the val block, looked at every N steps",
+    )
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -147,6 +153,7 @@ def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> Sequ
         prototypes=prototypes,
         schedule=schedule,
         rates={"protodepth": options.prototype_rate},
+        select=options.select_every and CheckpointChoice(split="val", every=options.select_every),
         settings={**base.settings, "ewc": {"samples": 64}},
         seed=options.seed,
     )
