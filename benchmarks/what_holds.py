@@ -25,7 +25,7 @@ def holds(kept: dict[str, Any], trials: dict[str, Any], fresh: dict[str, Any]) -
     known = kept["experiments"]
     lines = ["**Scenes drawn anew by every seed** (what may be claimed):", ""]
     lines += [*fresh_lines(fresh), f"- {bar(fresh)}"]
-    lines += [f"- {line}" for line in (*not_run(known, fresh), to_run(known, fresh))]
+    lines += [f"- {line}" for line in (*asked_for(fresh), *not_run(known, fresh), to_run(known, fresh))]
     lines += [
         "",
         "**One sample of scenes and one base** (the tables above: what these runs gave, no claim about others):",
@@ -95,6 +95,8 @@ def verdicts(fresh: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, str]
     for sequence, experiment in fresh["experiments"].items():
         for sentence in filter(None, map(PLACE.match, experiment["findings"])):
             network, score, method, verdict = sentence.groups()
+            if score not in SCORE_TITLES:
+                continue
             known.setdefault((sequence, network, score), {})[method] = verdict
     return known
 
@@ -114,6 +116,42 @@ def bar(fresh: dict[str, Any]) -> str:
         f"Of {every} cells (lite and KBNet, indoors and outdoors, Average Performance, SPTO and the error at the end) "
         f"{len(rows)} are measured{', against the methods that were run: ' if texts else ''}{'; '.join(texts)}."
     )
+
+
+ABOVE = re.compile(r"^(\S+), (ProtoDepth\S*)-A above ProtoDepth\S* \(MAE\): ")
+GAP = re.compile(r"^(\S+), later domains when learned \(MAE\): (ProtoDepth\S*) .*, Finetuned ")
+SHARE = re.compile(r"([-+][\d.]+) % \((\S+) to (\S+?)\)")  # with an interval: of three seeds or more
+CHOOSING_COSTS, LEARNS_LESS = 1.0, 5.0  # per cent that are asked for at most
+
+
+def asked_for(fresh: dict[str, Any]) -> Iterator[str]:
+    """Whether choosing costs at most 1 % and the gap to finetuning is at most 5 %, as far as intervals decide it."""
+    for sequence, experiment in fresh["experiments"].items():
+        for line in experiment["findings"]:
+            shares = [(float(mean), float(low), float(high)) for mean, low, high in SHARE.findall(line)]
+            if above := ABOVE.match(line):
+                known = judged(shares, CHOOSING_COSTS)
+                bound = f"within {CHOOSING_COSTS:g} % of {above[2]} in all three scores"
+                yield f"{above[1]} {sequence}, {above[2]}-A {bound}: {known}."
+            if gap := GAP.match(line):
+                known = judged(shares, LEARNS_LESS)
+                yield f"{gap[1]} {sequence}, {gap[2]} at most {LEARNS_LESS:g} % above finetuning when learned: {known}."
+
+
+def judged(shares: list[tuple[float, float, float]], bound: float) -> str:
+    """Means with their intervals, of which the highest counts.
+
+    >>> judged([(0.3, -0.4, 0.9)], 1.0), judged([(0.3, -0.4, 1.9), (0.1, 0.0, 0.2)], 1.0), judged([(9.0, 8.0, 14.0)], 5)
+    ('yes (+0.3 %, up to +0.9)', 'undecided (+0.3 %, -0.4 to +1.9)', 'no (+9.0 %, at least +8.0)')
+    """
+    if not shares:
+        return "undecided (too few seeds)"
+    mean, low, high = max(shares, key=lambda share: share[2])
+    if high <= bound:
+        return f"yes ({mean:+.1f} %, up to {high:+.1f})"
+    if low > bound:
+        return f"no ({mean:+.1f} %, at least {low:+.1f})"
+    return f"undecided ({mean:+.1f} %, {low:+.1f} to {high:+.1f})"
 
 
 def headline(fresh: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ from protodepth.errors import ProtoDepthError
 FEW, MANY = 40, int(os.environ.get("PROTODEPTH_MUTANTS", "10000"))  # of each dataset
 SEED = int(os.environ.get("PROTODEPTH_SEED", "22"))  # of the many: another one draws other damage
 SECONDS = 4.0  # for each dataset in an ordinary test run
+LEAST = 10  # however busy the machine is
 MOST_BYTES, MOST_SECONDS = 3 << 30, 30
 NONSENSE = b"\xff\x00nonsense\xfe" * 3 + b"\xff"
 TEXT = (".txt", ".toml", ".json", ".jsonl", ".log", ".yaml", ".csv", "")
@@ -101,7 +102,7 @@ def attack(folder: Path, name: str, count: int, seed: int, seconds: float, say: 
     attacked = targets(folder, argument)
     whole = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     draws = {path: mutants(whole[path], count // len(attacked) + 1, seed) for path in attacked.values()}
-    while draws and seen["tried"] < count and time.monotonic() < end:
+    while draws and seen["tried"] < count and (time.monotonic() < end or seen["tried"] < LEAST):
         path = list(draws)[seen["tried"] % len(draws)]
         bad = next(draws[path])
         try:

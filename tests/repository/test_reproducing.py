@@ -9,6 +9,7 @@ import pytest
 from helpers.documents import ROOT, load_benchmark
 from protodepth.data.augment import AugmentConfig
 from protodepth.experiments.findings import findings
+from protodepth.experiments.scenes import base_number
 from protodepth.training import recipes
 
 KEPT = ROOT / "benchmarks" / "worlds_results.json"
@@ -87,6 +88,25 @@ def test_the_headline_says_no_more_than_the_verdicts(holds: ModuleType) -> None:
     )
 
 
+def test_what_is_asked_for_is_judged_by_the_intervals(holds: ModuleType) -> None:
+    choosing = "lite, ProtoDepth-A above ProtoDepth (MAE): Average performance {}, SPTO {}, Error at the end {}."
+    gap = "lite, later domains when learned (MAE): ProtoDepth 6.0 mm, Finetuned 5.0 mm, {}: worse."
+    lines = [
+        choosing.format("+0.3 % (-0.1 to +0.7)", "+0.2 % (-0.1 to +0.9)", "+0.0 % (+0.0 to +0.0)"),
+        choosing.format("+0.3 % (-0.1 to +0.7)", "+0.2 % (-0.1 to +1.9)", "+0.0 % (+0.0 to +0.0)"),
+        gap.format("+11.4 % (+6.0 to +17.8)"),
+        gap.format("+11.4 % (2 seed(s))"),
+    ]
+    told = list(holds.asked_for({"experiments": {"indoor": {"findings": lines}}}))
+    assert [line.partition(": ")[2] for line in told] == [
+        "yes (+0.2 %, up to +0.9).",
+        "undecided (+0.2 %, -0.1 to +1.9).",
+        "no (+11.4 %, at least +6.0).",
+        "undecided (too few seeds).",
+    ]
+    assert told[0].startswith("lite indoor, ProtoDepth-A within 1 % of ProtoDepth in all three scores: ")
+
+
 def test_trainings_and_bases_that_are_done_are_no_longer_to_run(holds: ModuleType) -> None:
     known = json.loads(KEPT.read_text())["experiments"]
     nothing, some = (holds.to_run(known, fresh) for fresh in ({"experiments": {}}, fresh_run("first")))
@@ -104,6 +124,25 @@ def test_methods_without_fresh_scenes_are_named(holds: ModuleType) -> None:
     )
     whole = {"experiments": {"indoor": known["indoor"]}}
     assert not list(holds.not_run(known, whole))
+
+
+def test_what_the_document_says_of_fresh_scenes_is_what_was_run() -> None:
+    """Its seeds and their base, and the rates that baselines were tried at before."""
+    text = " ".join((ROOT / "docs" / "reproducing.md").read_text().split())
+    seeds = {}
+    for name, experiment in json.loads(KEPT_FRESH.read_text())["experiments"].items():
+        seeds[name] = sorted({cell["label"]["seed"] for cell in experiment["cells"]})
+    assert seeds == {"indoor": [12, 15, 18], "outdoor": [12]}
+    assert {base_number(seed) for several in seeds.values() for seed in several} == {0}
+    assert "Indoors three seeds were run, 12, 15 and 18, and outdoors one, 12: those that need no other base." in text
+    trials = json.loads((ROOT / "benchmarks" / "worlds_trials.json").read_text())["trials"]
+    for sequence in seeds:
+        for method in ("finetune", "replay", "cmp"):
+            row = (sequence, "lite", method)
+            tried = {
+                t["values"].get("rate", 0.001) for t in trials if (t["sequence"], t["backbone"], t["method"]) == row
+            }
+            assert tried == {0.00027, 0.00071, 0.001, 0.0019}
 
 
 def test_readme_says_of_fresh_scenes_what_the_kept_results_say(holds: ModuleType) -> None:

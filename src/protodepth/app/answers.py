@@ -169,10 +169,10 @@ def intrinsics_text(frame: Frame) -> str:
     return ", ".join(f"{v:g}" for v in (K[0, 0], K[1, 1], K[0, 2], K[1, 2]))
 
 
-def nearness(found: Answer) -> Mapping[str, tuple[float, float]]:
+def nearness(answer: Answer) -> Mapping[str, tuple[float, float]]:
     """(length of its bar, number beside it) of each domain, the nearest first, by what the model chooses by."""
-    p = found.adapted
-    if found.by_distance:
+    p = answer.adapted
+    if answer.by_distance:
         least = min(p.distance.values())
         rows = {name: (least / max(value, least, 1e-9), value) for name, value in p.distance.items()}
     else:

@@ -36,10 +36,10 @@ def plain_conv(inputs: int, outputs: int, *, size: int = 3, stride: int = 1) -> 
 
 
 @lru_cache(maxsize=64)
-def resizing(inputs: int, outputs: int) -> Tensor:
+def _resizing(inputs: int, outputs: int) -> Tensor:
     r"""Weights (outputs, inputs) of a linear resize: a triangle of half width :math:`\max(n/m, 1)` about each output.
 
-    >>> resizing(4, 2)
+    >>> _resizing(4, 2)
     tensor([[0.4286, 0.4286, 0.1429, 0.0000],
             [0.0000, 0.1429, 0.4286, 0.4286]])
     """
@@ -51,7 +51,7 @@ def resizing(inputs: int, outputs: int) -> Tensor:
 
 def resized(x: Tensor, size: tuple[int, int]) -> Tensor:
     """An image at another size, antialiased, as two products of matrices: engines of graphs have no such resize."""
-    rows, columns = (resizing(int(n), m).to(x) for n, m in zip(x.shape[-2:], size, strict=True))
+    rows, columns = (_resizing(int(n), m).to(x) for n, m in zip(x.shape[-2:], size, strict=True))
     return rows @ x @ columns.T
 
 

@@ -212,7 +212,7 @@ class ScaleFree(ScaleFreeInGraph, Backbone):
             depth = self.depth_stages[n](torch.cat([depth, look if n == 0 else before], 1))
             layers[f"skip{n}_image"], layers[f"skip{n}_depth"] = look, depth
         layers["latent_image"], layers["latent_depth"] = layers.pop("skip4_image"), layers.pop("skip4_depth")
-        shown = self.looks(batch.image) or [layers[f"skip{n}_image"] for n in range(SCALES)]
+        shown = self.first_looks(batch.image) or [layers[f"skip{n}_image"] for n in range(SCALES)]
         layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in shown], 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents({s.name: layers[s.name] for s in self.latent_specs}, context)

@@ -41,10 +41,10 @@ def corners(slopes: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 4 h w"]:
     return 0.25 * torch.cat([-x - y, x - y, y - x, x + y], 1)
 
 
-def even(x: float) -> int:
+def _even(x: float) -> int:
     """The next even number, 2 at least.
 
-    >>> even(90.7), even(0.3)
+    >>> _even(90.7), _even(0.3)
     (90, 2)
     """
     return max(2, 2 * round(x / 2))
@@ -131,13 +131,13 @@ class ScaleFreeInGraph(nn.Module):
             depth = _stage(self.depth_stages[n], both, (d[n - 1], i[n - 1]))
             wide[f"skip{n}_image"], wide[f"skip{n}_depth"] = look, depth
         wide["latent_image"], wide["latent_depth"] = wide.pop("skip4_image"), wide.pop("skip4_depth")
-        shown = self.looks(batch.image) or [wide[f"skip{n}_image"][:, : i[n]] for n in range(SCALES)]
+        seen = self.first_looks(batch.image) or [wide[f"skip{n}_image"][:, : i[n]] for n in range(SCALES)]
         layers = {s.name: wide[s.name][:, : s.channels] for s in self.latent_specs if s.name in wide}
-        layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in shown], 1)
+        layers["signature"] = torch.cat([active(x).mean((2, 3), keepdim=True) for x in seen], 1)
         context = {"planes": planes, "values": values, "points": points, "unit": unit, "size": size}
         return Latents(layers, {**context, "filled": {name: (layers[name], wide[name]) for name in wide}})
 
-    def looks(self, image: Image) -> list[Tensor]:
+    def first_looks(self, image: Image) -> list[Tensor]:
         """What the image encoder's first stages give of the picture at the size of signatures; none where its own is
         that size.
         """
@@ -145,7 +145,7 @@ class ScaleFreeInGraph(nn.Module):
             return []
         height, width = (int(n) for n in image.shape[-2:])
         factor = (self.signature_pixels / (height * width)) ** 0.5
-        small = resized(image, (even(height * factor), even(width * factor)))
+        small = resized(image, (_even(height * factor), _even(width * factor)))
         mean, spread = in_graph.mean_and_spread(small)
         look, out = F.pixel_unshuffle((small - mean) / (spread + 1e-3), 2), []
         for stage in self.image_stages[:SCALES]:

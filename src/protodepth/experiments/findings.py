@@ -1,10 +1,19 @@
 """What the numbers of a main table say, in sentences, for or against the paper; none says more than its interval."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from protodepth.experiments.intervals import AT_THE_END, FEWEST_SEEDS, standing
+from protodepth.experiments.intervals import (
+    AT_THE_END,
+    FEWEST_SEEDS,
+    WHEN_LEARNED,
+    Interval,
+    differences,
+    of_seeds,
+    standing,
+)
 from protodepth.experiments.paper import FAMILY, agnostic_wins, gain, main_rows
 from protodepth.experiments.scores import SCORE_NAMES, Group, network_name
 from protodepth.metrics import METRICS
@@ -43,10 +52,9 @@ def _forgetting(rows: Sequence[Group]) -> list[str]:
         )
     gains = gain([g.row() for g in rows], "forgetting", "agnostic")
     if gains.cells:
-        verdict = "less" if gains.mean > 50 else "not less"
         lines.append(
             f"ProtoDepth-A's forgetting is {gains.mean:.1f} % below the best baseline's on average (over "
-            f"{len(gains.cells)} cells of network and metric): {verdict} than half of it."
+            f"{len(gains.cells)} cells of network and metric){_halved(rows)}."
         )
     if gains.undefined:
         cells = ", ".join(f"{network_name(b)} {METRIC_NAMES[m]}" for b, m in gains.undefined)
@@ -54,6 +62,23 @@ def _forgetting(rows: Sequence[Group]) -> list[str]:
             f"The best baseline forgets nothing (at or below 0 %) in {cells}: these cells are not in that mean."
         )
     return lines
+
+
+def _halved(rows: Sequence[Group]) -> str:
+    """Whether the seeds that all rows have decide that it forgets less than half: the interval of that mean by seed."""
+    shared = set.intersection(*(set(g.documents) for g in rows))
+    by_seed = []
+    for seed in sorted(shared):
+        one = [replace(g, documents={seed: g.documents[seed]}).row() for g in rows]
+        by_seed.append(gain(one, "forgetting", "agnostic").mean)
+    known = [value for value in by_seed if np.isfinite(value)]
+    if len(known) < FEWEST_SEEDS or len(known) < len(by_seed):
+        return f", {len(known)} seed(s) in common: whether less than half of it is undecided"
+    interval = of_seeds(known)
+    verdict = "not less"
+    if interval.high > 50:
+        verdict = "less" if interval.low > 50 else "undecided whether less"
+    return f", by seed {interval.text()}, {len(known)} seeds: {verdict} than half of it"
 
 
 def _agnostic(rows: Sequence[Group], sequence: str) -> list[str]:
@@ -106,13 +131,24 @@ def _share(ours: float, reference: float) -> float:
     return 100 * (ours - reference) / reference if reference else float("nan")
 
 
+def _above(ours: Group, reference: Group, score: str) -> tuple[str, Interval | None]:
+    """How far ours is above a reference in a score of the MAE, in per cent of it, with the interval."""
+    numbers = {g.name: _learned(g) if score == WHEN_LEARNED else _means(g, score) for g in (ours, reference)}
+    text = f"{_share(numbers[ours.name], numbers[reference.name]):+.1f} %"
+    interval = differences(ours, reference, "mae", (score,)).get(score)
+    if interval is None or interval.seeds < FEWEST_SEEDS:
+        return f"{text} ({0 if interval is None else interval.seeds} seed(s))", None
+    low, high = (0.0 - 100 * bound / numbers[reference.name] for bound in (interval.high, interval.low))
+    return f"{text} ({low:+.1f} to {high:+.1f})", interval
+
+
 def _choosing(rows: Sequence[Group], method: str) -> str:
     """What not knowing the domain costs."""
     pair = {g.setting: g for g in rows if g.method == method}
     if len(pair) < 2:
         return ""
-    costs = [_share(_means(pair["agnostic"], s), _means(pair["incremental"], s)) for s in CLAIMED]
-    texts = ", ".join(f"{SCORE_NAMES[s]} {c:+.1f} %" for s, c in zip(CLAIMED, costs, strict=True))
+    above = [_above(pair["agnostic"], pair["incremental"], score)[0] for score in CLAIMED]
+    texts = ", ".join(f"{SCORE_NAMES[s]} {text}" for s, text in zip(CLAIMED, above, strict=True))
     names = f"{pair['agnostic'].name} above {pair['incremental'].name}"
     return f"{network_name(rows[0].backbone)}, {names} (MAE): {texts}."
 
@@ -128,8 +164,9 @@ def _plasticity(rows: Sequence[Group], method: str) -> str:
     free = [g for g in rows if g.method == "finetune"]
     if not ours or not free:
         return ""
+    above, interval = _above(ours[0], free[0], WHEN_LEARNED)
     name = f"{network_name(rows[0].backbone)}, later domains when learned (MAE): {ours[0].name}"
     return (
-        f"{name} {_learned(ours[0]):.1f} mm, "
-        f"Finetuned {_learned(free[0]):.1f} mm ({_share(_learned(ours[0]), _learned(free[0])):+.1f} %)."
+        f"{name} {_learned(ours[0]):.1f} mm, Finetuned {_learned(free[0]):.1f} mm, {above}: "
+        f"{interval.verdict if interval else 'undecided'}."
     )

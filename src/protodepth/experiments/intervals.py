@@ -26,6 +26,7 @@ from protodepth.types import Float
 RESAMPLES = 2000
 FEWEST_SEEDS = 3  # below, nothing is decided: an interval over one or two seeds says nothing of the next one
 AT_THE_END = "end"
+WHEN_LEARNED = "learned"  # the later domains, each when it was learned
 Verdict = Literal["better", "worse", "undecided"]
 
 
@@ -57,7 +58,8 @@ class Interval:
 
 
 def score_of(a: Float[np.ndarray, "*r t t"], score: str) -> Float[np.ndarray, "*r"]:
-    """Eq. 12-14 for many matrices at once; ``end``: the mean of the last row; forgetting in per cent.
+    """Eq. 12-14 for many matrices at once; ``end``: the mean of the last row; ``learned``: of the later domains when
+    each was learned; forgetting in per cent.
 
     >>> a = np.array([[10.0, 99.0], [15.0, 8.0]])
     >>> float(score_of(a, "performance")), float(score_of(a, "forgetting")), float(score_of(a, "end"))
@@ -69,6 +71,8 @@ def score_of(a: Float[np.ndarray, "*r t t"], score: str) -> Float[np.ndarray, "*
     S, P = np.asarray(a[..., -1, :].mean(-1)), np.asarray(diagonal.mean(-1))
     if score == AT_THE_END:
         return S
+    if score == WHEN_LEARNED:
+        return np.asarray(diagonal[..., 1:].mean(-1))
     if score == "spto":
         return 2 * S * P / (S + P)
     if score == "performance":
@@ -132,6 +136,17 @@ def _factor(seeds: int) -> float:
     if seeds == 1:
         return float(stats.norm.ppf(0.975))
     return float(stats.t.ppf(0.975, seeds - 1)) * math.sqrt(seeds / (seeds - 1))
+
+
+def of_seeds(values: Sequence[float]) -> Interval:
+    """The 95 % interval of a mean over seeds, by Student's t; one seed has no spread and an interval without end.
+
+    >>> of_seeds([1.0, 2.0, 3.0]).text()
+    '+2.0 (-0.5 to +4.5)'
+    """
+    mean, count = float(np.mean(values)), len(values)
+    half = math.inf if count < 2 else _factor(count) * float(np.std(values)) / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, count)
 
 
 @dataclass(frozen=True, slots=True)

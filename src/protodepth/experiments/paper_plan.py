@@ -18,8 +18,6 @@ from protodepth.training.recipes import BaseRecipe, SequenceRecipe, StageRecipe
 
 WORLDS = "worlds"  # --recipe worlds: the drawn worlds' recipe, whatever the data are
 PRESET = "paper"  # the published network of the sequence
-# SceneNet, on which ScaffNet learned indoors, has no reader here; outdoors it learned on Virtual KITTI.
-SCAFFOLDS = {"indoor": "worlds:office?train=600&size=192x256", "outdoor": "vkitti", "mixed": "vkitti"}
 SPARE_SCAFFOLD = "worlds:garden?train=600&size=160x384"
 
 
@@ -75,9 +73,9 @@ def paper_base(
     if scale is not None:
         schedule = scaled(schedule, scale, processes)
     if paper.network == "fusionnet":
-        span = recipe.backbone_options["depth_range"]
-        own = dict(_preset_scaffnet(recipe.preset))
-        recipe = replace(recipe, backbone_options={**recipe.backbone_options, "scaffnet": {**own, "depth_range": span}})
+        span = published.scaffnet(paper.sequence)["depth_range"].value  # its own, not FusionNet's
+        own = {**_preset_scaffnet(recipe.preset), "depth_range": list(span)}
+        recipe = replace(recipe, backbone_options={**recipe.backbone_options, "scaffnet": own})
     return replace(recipe, schedule=schedule, scale=scale)
 
 
@@ -140,9 +138,9 @@ def in_every_stage(recipe: SequenceRecipe, changes: Sequence[str]) -> SequenceRe
     return replace(recipe, stages={name: config.override(stage, shared) for name, stage in recipe.stages.items()})
 
 
-def scaffold_inputs(paper: PaperRecipe, sequence: str, data: Sequence[str], given: str, scale: float | None) -> Any:
+def scaffold_inputs(paper: PaperRecipe, data: Sequence[str], given: str, scale: float | None) -> Any:
     """In the paper's recipes: what FusionNet's ScaffNet learns from, and how long."""
-    wanted = SCAFFOLDS[sequence]
+    wanted = published.scaffnet(paper.sequence)["data"].value
     if wanted == "vkitti":
         wanted = next((d for d in data if _dataset_of(d) == "vkitti"), SPARE_SCAFFOLD)
     schedule = paper.scaffold()

@@ -191,7 +191,7 @@ class Planner:
         inputs: dict[str, Any] = {"recipe": config.to_dict(recipe)}
         paper = self.paper(sequence, backbone)
         if backbone == "fusionnet" and paper is not None:
-            inputs |= scaffold_inputs(paper, sequence, self.options.data, self.options.scaffold, self.options.share)
+            inputs |= scaffold_inputs(paper, self.options.data, self.options.scaffold, self.options.share)
         elif backbone == "fusionnet":
             inputs["scaffold"] = self.argument(f"worlds:{recipes.SCAFFOLDS[start]}")
         if number and str(inputs.get("scaffold", "")).startswith("worlds:"):

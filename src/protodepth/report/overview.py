@@ -105,10 +105,10 @@ def bounds(name: str, sections: Sequence[Section]) -> list[Level]:
 
 def _more_lines(name: str, levels: Sequence[Level]) -> str:
     """Which command draws the bounds that the picture has not."""
-    drawn = {"joint" if level.label.startswith("joint") else "classical" for level in levels}
+    shown = {"joint" if level.label.startswith("joint") else "classical" for level in levels}
     missing = {"classical": "interpolation", "joint": "joint training"}
-    lines = " and ".join(words for key, words in missing.items() if key not in drawn)
-    experiments = " ".join(key for key in missing if key not in drawn)
+    lines = " and ".join(words for key, words in missing.items() if key not in shown)
+    experiments = " ".join(key for key in missing if key not in shown)
     return f" ('bench {name} {experiments} --sequence {name}' draws {lines}, too)" if lines else ""
 
 

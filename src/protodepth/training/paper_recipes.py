@@ -123,9 +123,10 @@ class PaperRecipe:
 
     def scaffold(self) -> Schedule:
         """How ScaffNet learns from exact depth."""
-        crop = (192, 256) if self.sequence == "paper-indoor" else (320, 768)
-        augment = AugmentConfig(crop=crop)
-        return Schedule(batch_size=12, clip=math.inf, augment=augment, **stepped(published.SCAFFNET_RATES.value))
+        facts = published.scaffnet(self.sequence)
+        augment = AugmentConfig(crop=facts["crop"].value)
+        batch, rates = facts["batch"].value, stepped(facts["rates"].value)
+        return Schedule(batch_size=batch, clip=math.inf, augment=augment, **rates)
 
     def sequence_recipe(self, start: str, domains: Sequence[str], names: Sequence[str] = ()) -> SequenceRecipe:
         """The later domains.  ``names``: of the domains, where they are not called as their datasets are."""
@@ -133,7 +134,7 @@ class PaperRecipe:
         stages = {name: self.stage(dataset) for name, dataset in zip(called, self.datasets, strict=True)}
         last = stages[called[-1]]
         assert last.objective is not None
-        values = published.method_values()
+        values = published.method_values(self.choices)
         return SequenceRecipe(
             name=self.sequence,
             start=start,
@@ -201,7 +202,7 @@ ValueRow = tuple[str, str, str, str, str]  # stage, network, setting, value, sou
 
 def rows(text: str) -> list[ValueRow]:
     """Every value of a recipe with its source; values that all networks share are one row."""
-    sequence, _ = published.parse(text)
+    sequence, given = published.parse(text)
     lines: list[ValueRow] = []
     for number, dataset in enumerate(SEQUENCES[sequence], 1):
         by_network = {network: list(_stage_rows(text, network, dataset)) for network in NETWORKS}
@@ -209,7 +210,9 @@ def rows(text: str) -> list[ValueRow]:
         lines += [(f"D{number} {dataset}", "all", f"evaluation {k}", _shown(f.value), f.source) for k, f in
                   published.CAPS[dataset].items()]  # fmt: skip
     lines += _merged("all", {network: list(_network_rows(text, network)) for network in NETWORKS})
-    for method, facts in published.method_values().items():
+    lines += [("ScaffNet", "fusionnet", name, _shown(f.value), f.source) for name, f in
+              published.scaffnet(sequence).items()]  # fmt: skip
+    for method, facts in published.method_values(published.complete(given)).items():
         lines += [(f"method {method}", "all", name, _shown(fact.value), fact.source) for name, fact in facts.items()]
     return lines
 
@@ -241,6 +244,7 @@ def _network_rows(text: str, network: str) -> Iterator[tuple[str, str, str]]:
         recipe.choices["init"],
         "our choice" if recipe.choices["init"] == "identity" else (published.CODE),
     )
+    yield "choice of the domain", "descriptor", "paper, Eq. 11; frame by frame, docs/ambiguities.md 6"
     yield "loader workers", str(WORKERS), "our choice"
 
 

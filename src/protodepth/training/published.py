@@ -54,6 +54,10 @@ CHOICES: dict[str, dict[str, str]] = {
     "objective": {"released": "sums as the networks' code computes them", "paper": "sums as the paper writes them"},
     "poses": {"network": "a pose network learns beside", "given": "poses of the data"},
     "init": {"identity": "a new domain starts as the frozen network", "official": "Kaiming, as the released code"},
+    "prototype_rates": {
+        "readme": "one learning rate for A, P and W",
+        "worlds": "A learns at half of it, W at 3.3 times, as chosen on the drawn worlds",
+    },
     "select": {
         "val": "the best checkpoint on held-out frames",
         "test": "the best on test frames, as the scripts",
@@ -267,25 +271,80 @@ def set_sizes(sequence: str) -> Fact:
     return Fact((25, 10), "our choice: as outdoors, two of the three datasets are")
 
 
-def method_values() -> dict[str, dict[str, Fact]]:
-    """What is published of the settings of each method."""
-    buffer = Fact(64, f"{UNCLE}s of Replay and CMP, replay_dataset_size")
-    fisher = Fact("uncle", f"{CODE} of UnCLe; w_ewc = 1 is on its scale, docs/ambiguities.md B2")
+def _fisher_values() -> dict[str, Fact]:
+    """What EWC and ANCL have in common: penalties on a Fisher."""
     return {
-        "replay": {"size": buffer},
-        "cmp": {"size": buffer},
-        "ewc": {"strength": Fact(1.0, f"{UNCLE}s, w_ewc"), "fisher_mode": fisher},
-        "ancl": {
-            "strength": Fact(1.0, f"{UNCLE}s, w_ewc"),
+        "strength": Fact(1.0, f"{UNCLE}s, w_ewc"),
+        "fisher_mode": Fact("uncle", f"{CODE} of UnCLe; w_ewc = 1 is on its scale, docs/ambiguities.md B2"),
+        "batch_size": Fact(4, f"{UNCLE}s of EWC and ANCL, on which its Fisher depends"),
+        "samples": Fact(256, "our choice: frames of a domain at most; published: one epoch"),
+        "anchors": Fact("last", f"{CODE} of UnCLe"),
+    }
+
+
+def method_values(choices: Choices) -> dict[str, dict[str, Fact]]:
+    """Every setting of each method but its seed, by the names of its configuration."""
+    buffers = {
+        "size": Fact(64, f"{UNCLE}s of Replay and CMP, replay_dataset_size"),
+        "fixed_batch": Fact(False, f"{UNCLE}s of Replay and CMP; docs/ambiguities.md B6"),
+    }
+    prompts = "paper, supplement, Transformer Experiments"
+    return {
+        "replay": buffers,
+        "cmp": buffers | {
+            "mode": Fact("farthest", "our choice, docs/ambiguities.md B9"),
+            "threshold": Fact(0.9935, f"{CODE} of UnCLe; of mode=threshold alone"),
+        },
+        "ewc": _fisher_values() | {"gamma": Fact(1.0, "our choice, docs/ambiguities.md B3")},
+        "ancl": _fisher_values() | {
+            "gamma": Fact(1.0, "our choice; alpha is in its place"),
             "auxiliary_strength": Fact(1.0, f"{UNCLE}s, w_ancl"),
-            "fisher_mode": fisher,
+            "alpha": Fact(0.5, f"{CODE} of ANCL's authors"),
         },
-        "lwf": {"weight": Fact(1.0, f"{UNCLE}s, w_lwf; of squared metres")},
+        "lwf": {
+            "weight": Fact(1.0, f"{UNCLE}s, w_lwf; of squared metres"),
+            "space": Fact("depth", f"{CODE} of UnCLe"),
+        },
         "l2p": {
-            "prompts": Fact(20, "paper, supplement, Transformer Experiments"),
-            "chosen": Fact(5, "paper, supplement, Transformer Experiments"),
-            "key_weight": Fact(0.5, "paper, supplement, Transformer Experiments"),
+            "prompts": Fact(20, prompts),
+            "chosen": Fact(5, prompts),
+            "key_weight": Fact(0.5, prompts),
+            "length": Fact(5, "our choice, docs/ambiguities.md B10"),
+            "first": Fact(True, "our choice: D1 has prompts too, learned before anything is measured"),
         },
+        "protodepth": {
+            "descriptor_weight": Fact(1.0, "ProtoDepth's README, w_agnostic"),
+            "separation": Fact(0.5, "ProtoDepth's README, w_kk; docs/ambiguities.md 7"),
+            "factors": _prototype_rates(choices),
+        },
+    }  # fmt: skip
+
+
+def _prototype_rates(choices: Choices) -> Fact:
+    """Factors of the learning rate of a domain's A and of what its keys are made from (W, or U and V, or K)."""
+    if choices["prototype_rates"] == "readme":
+        return Fact(dict.fromkeys(("A", "W", "U", "V", "K"), 1.0), "ProtoDepth's README: one rate")
+    return Fact({"A": 0.5, **dict.fromkeys(("W", "U", "V", "K"), 3.3)}, "our choice, on val scenes of the drawn worlds")
+
+
+# --- ScaffNet, which FusionNet looks at -------------------------------------------------------------------------------
+
+
+def scaffnet(sequence: str) -> dict[str, Fact]:
+    """How FusionNet's ScaffNet learns, before FusionNet does: data, batch, crop, rates, and the range of its head."""
+    source = "ScaffNet's repository, SceneNet and VKITTI scripts"
+    indoors = sequence == "paper-indoor"
+    spans = {"paper-indoor": (0.1, 10.0), "paper-outdoor": (1.5, 80.0)}
+    return {
+        "data": Fact("worlds:office?train=600&size=192x256", "our choice: SceneNet has no reader here")
+        if indoors
+        else Fact("vkitti", source + "; a drawn world where VKITTI is not among the data"),
+        "batch": Fact(12, source),
+        "crop": Fact((192, 256) if indoors else (320, 768), source),
+        "rates": SCAFFNET_RATES,
+        "depth_range": Fact(spans[sequence], source) if sequence in spans else depth_range(sequence),
+        "objective": Fact("normalised L1 to exact depth", source),
+        "augment": Fact(None, "our choice: nothing is known"),
     }
 
 

@@ -1,6 +1,7 @@
 """Scores over seeds, paired differences, gains, costs, findings."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from protodepth.experiments import (
     main_tables,
     scores,
 )
-from protodepth.experiments.scores import groups
+from protodepth.experiments.scores import Group, groups
 from protodepth.report.tables import Table, Value
 
 
@@ -75,15 +76,49 @@ def test_the_gain_is_that_of_the_paper_when_the_papers_rows_are_put_in(rows):
 def test_findings_say_zero_forgetting_and_where_agnostic_wins(rows):
     text = " ".join(main_tables.findings(rows, "indoor"))
     assert "at most 0.000000 %" in text
-    assert "75.0 % below the best baseline's on average (over 4 cells of network and metric): less than half" in text
+    assert "75.0 % below the best baseline's on average (over 4 cells of network and metric), 2 seed(s) in" in text
+    assert "in common: whether less than half of it is undecided." in text
     assert "ProtoDepth-A beats ProtoDepth in: no cell." in text
     assert "In the paper it does in: VOICED" in text
     end = "KBNet, Error at the end (MAE): ProtoDepth 8.0 mm, Finetuned 10.5 mm, difference "
     (sentence,) = (line for line in main_tables.findings(rows, "indoor") if line.startswith(end))
     assert sentence.endswith("), 2 seed(s), fewer than 3 seeds: undecided.")
     assert signed_numbers(sentence)[0] == 2.5  # ours (10 + 6) / 2; the baseline 11.5 and 9.5
-    assert "KBNet, ProtoDepth-A above ProtoDepth (MAE): Average performance +3.8 %" in text
-    assert "later domains when learned (MAE): ProtoDepth 6.0 mm, Finetuned 7.0 mm (-14.3 %)" in text
+    assert "KBNet, ProtoDepth-A above ProtoDepth (MAE): Average performance +3.8 % (2 seed(s))," in text
+    learned = "KBNet, later domains when learned (MAE): ProtoDepth 6.0 mm, Finetuned 7.0 mm, "
+    assert learned + "-14.3 % (2 seed(s)): undecided." in text
+
+
+def three_seeds(by_seed: Sequence[float]) -> list[Group]:
+    """Finetuning forgets 40 % and ProtoDepth-A so many per cent, by seed; both have learned D_2 to 8 and 6 mm."""
+    finished = []
+    for seed, forgotten in enumerate(by_seed):
+        agnostic = [[10, 99], [10 + forgotten / 10, 6]]
+        finished += [
+            (row_cell("finetune", seed), document("finetune", [[10, 99], [14, 8]])),
+            (row_cell("protodepth", seed), document("protodepth", [[10, 99], [10, 6]], agnostic)),
+        ]
+    return groups(finished)
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "words"),
+    [
+        ((4, 5, 6), ", by seed +87.5 (+81.3 to +93.7), 3 seeds: less than half of it."),
+        ((4, 5, 38), "3 seeds: undecided whether less than half of it."),
+        ((36, 37, 38), "3 seeds: not less than half of it."),
+    ],
+)
+def test_half_the_forgetting_is_claimed_only_where_the_seeds_decide_it(
+    forgotten: tuple[float, ...], words: str
+) -> None:
+    (sentence,) = (line for line in main_tables.findings(three_seeds(forgotten), "indoor") if "below the best" in line)
+    assert sentence.endswith(words)
+
+
+def test_what_is_learned_has_an_interval_and_a_verdict() -> None:
+    text = " ".join(main_tables.findings(three_seeds((4, 5, 6)), "indoor"))
+    assert "ProtoDepth 6.0 mm, Finetuned 8.0 mm, -25.0 % (-25.0 to -25.0): better." in text
 
 
 def test_a_variant_of_ours_is_judged_against_the_baselines_and_is_none_of_them(rows):

@@ -6,6 +6,7 @@ from helpers.bench_cells import change
 from protodepth.errors import ConfigError
 from protodepth.experiments.paper_plan import paper_training
 from protodepth.experiments.planning import Options, Planner, Training
+from protodepth.methods.protodepth import RATES
 
 INDOOR = ("nyu_v2:/a", "scannet:/b", "void:/c")
 OUTDOOR = ("kitti:/a", "waymo:/b", "vkitti:/c")
@@ -22,7 +23,7 @@ def test_the_papers_datasets_get_the_papers_recipe_and_others_the_worlds() -> No
     assert paper["name"] == "paper-indoor"
     assert paper["stages"]["scannet"]["schedule"]["epochs"] == 9
     assert paper["stages"]["void"]["schedule"]["augment"]["crop"] == [416, 576]
-    assert paper["settings"] == {"replay": {"size": 64}}
+    assert paper["settings"] == {"replay": {"size": 64, "fixed_batch": False}}
     assert paper["objective"].get("reduction") is None
     drawn = Planner(change(data=("nyu_v2:/a", "scannet:/b", "worlds:room"))).recipe("indoor")
     assert (drawn.name, drawn.stages) == ("indoor", None)
@@ -38,6 +39,8 @@ def test_a_base_is_the_published_network_trained_by_its_own_script() -> None:
     fusion = plan.base("outdoor", "fusionnet").inputs
     assert fusion["scaffold"] == "vkitti:/c"
     assert fusion["scaffold_schedule"]["epochs"] == 10
+    options = fusion["recipe"]["backbone_options"]  # ScaffNet's head has a range of its own
+    assert (options["depth_range"], options["scaffnet"]["depth_range"]) == ([1.5, 100.0], [1.5, 80.0])
     own = Planner(Options(data=OUTDOOR, preset="paper", scaffold="worlds:garden"))
     assert own.base("outdoor", "fusionnet").inputs["scaffold"] == "worlds:garden"
 
@@ -58,6 +61,13 @@ def test_prototypes_are_of_the_papers_sizes() -> None:
     indoor, outdoor = recipe(method="protodepth"), recipe(method="protodepth", sequence="outdoor", data=OUTDOOR)
     sizes = [(r["prototypes"]["image_size"], r["prototypes"]["depth_size"]) for r in (indoor, outdoor)]
     assert sizes == [(10, 5), (25, 10)]
+
+
+def test_prototypes_have_the_published_rate_and_separation_not_those_of_the_worlds() -> None:
+    paper = recipe(method="protodepth")["prototypes"]
+    assert (paper["separation"], set(paper["factors"].values())) == (0.5, {1.0})
+    worlds = recipe(method="protodepth", recipe="paper-indoor?prototype_rates=worlds")["prototypes"]
+    assert worlds["factors"] == {kind: RATES[kind] for kind in ("A", "W", "U", "V", "K")}
 
 
 def test_a_recipe_of_another_sequence_or_without_data_is_refused() -> None:

@@ -175,7 +175,7 @@ def test_every_file_is_decoded_once_and_every_array_converted_once(
 ):
     decoded, converted = [], []
     open_picture, to_batch = images.open_picture, arrays.to_batch
-    monkeypatch.setattr(images, "open_picture", lambda f, *a: decoded.append(Path(f)) or open_picture(f, *a))
+    monkeypatch.setattr(images, "open_picture", lambda f, *a, **k: decoded.append(Path(f)) or open_picture(f, *a, **k))
     monkeypatch.setattr(arrays, "to_batch", lambda *a: converted.append(1) or to_batch(*a))
     places = [folder / kind / ("" if whole else "0.png") for kind in ("image", "sparse")]
     source = open_files(*places, K, unit=None, depth_range=(0.1, 6.5))  # the unit has to be found

@@ -1,5 +1,6 @@
 """The published values: what is printed is what is run, and the ways where paper and scripts differ."""
 
+import dataclasses
 import re
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from helpers.documents import ROOT
 from protodepth import config
 from protodepth.cli.main import run
+from protodepth.data.frame import EvalRules
+from protodepth.data.manifest import INDOOR
 from protodepth.errors import UnknownNameError
+from protodepth.methods.base import methods
 from protodepth.training import published
 from protodepth.training.paper_recipes import PaperRecipe, as_markdown, rehearsed, rows, stepped
 from protodepth.training.recipes import SequenceRecipe
@@ -29,8 +33,22 @@ def test_the_document_is_what_the_command_prints() -> None:
 def test_every_value_has_a_source(sequence: str) -> None:
     sources = [row[4] for row in rows(sequence)]
     known = ("paper, ", "UnCLe script", "published ", "our choice", "ProtoDepth's README", "KBNet's", "VOICED's")
-    kinds = (*known, "FusionNet's", "the network's own", "every 5000")
+    kinds = (*known, "FusionNet's", "ScaffNet's", "the network's own", "every 5000")
     assert all(source.startswith(kinds) for source in sources), [s for s in sources if not s.startswith(kinds)]
+
+
+def test_every_setting_of_every_method_is_printed_with_the_value_that_is_run() -> None:
+    printed = {(stage.removeprefix("method "), name): value for stage, _, name, value, _ in rows("paper-indoor")}
+    settings = recipe_of("paper-indoor").settings
+    for name in ("ewc", "lwf", "replay", "ancl", "cmp", "l2p"):
+        ran = dataclasses.asdict(methods.get(name).Config(**settings[name]))
+        ran.pop("seed", None)
+        yes_no = {True: "yes", False: "no"}
+        assert {key: printed[name, key] for key in ran} == {
+            key: yes_no[value] if isinstance(value, bool) else str(value) for key, value in ran.items()
+        }
+    assert printed["protodepth", "separation"] == "0.5"
+    assert printed["ScaffNet", "depth_range"] == "0.1, 10.0"
 
 
 @pytest.mark.parametrize("sequence", published.SEQUENCES)
@@ -39,8 +57,12 @@ def test_printed_rates_are_the_ones_that_are_run(sequence: str) -> None:
         if setting == "rates":
             pairs = [text.split(" to epoch ") for text in value.split(", ")]
             paper = PaperRecipe.of(sequence, networks.split()[0])
-            start = stage.startswith("D1")
-            schedule = paper.base("x").schedule if start else paper.stage(stage.split()[1]).schedule
+            if stage == "ScaffNet":
+                schedule = paper.scaffold()
+            elif stage.startswith("D1"):
+                schedule = paper.base("x").schedule
+            else:
+                schedule = paper.stage(stage.split()[1]).schedule
             schedule = schedule.counted(1000 * schedule.batch_size)  # a thousand steps an epoch
             ran = [schedule.rate * schedule.factor(1000 * int(until) - 1) for _, until in pairs]
             assert ran == pytest.approx([float(rate) for rate, _ in pairs])
@@ -58,6 +80,13 @@ def test_a_stage_has_the_crop_batch_and_epochs_of_its_dataset() -> None:
     assert indoor is not None
     assert [indoor[n].schedule.epochs for n in ("nyu_v2", "scannet", "void")] == [9, 9, 60]
     assert {s.schedule.batch_size for s in indoor.values()} == {12}
+
+
+@pytest.mark.parametrize("dataset", published.INDOOR)
+def test_the_caps_that_are_printed_are_those_of_the_readers(dataset: str) -> None:
+    """Indoors one rule for the three readers; outdoors tests/e2e/test_paper_recipes.py asks the datasets."""
+    low, high = published.CAPS[dataset]["caps"].value
+    assert EvalRules(min_depth=low, max_depth=high, crop=published.CAPS[dataset]["crop"].value) == INDOOR
 
 
 def test_rates_hold_up_to_and_including_their_epoch() -> None:
