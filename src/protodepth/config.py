@@ -13,6 +13,7 @@ from protodepth.errors import ConfigError, UnknownNameError
 from protodepth.storage.files import write_bytes
 
 T = TypeVar("T")
+MOST_SAID = 300  # letters of a value that a message repeats
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -46,7 +47,9 @@ def from_dict(kind: type[T], values: dict[str, Any], where: str = "configuration
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{where}: {field or 'value'}: {first['msg']} (got {first.get('input')!r})") from None
+        given = repr(first.get("input"))
+        given = given if len(given) <= MOST_SAID else f"{given[:MOST_SAID]}..."
+        raise ConfigError(f"{where[:MOST_SAID]}: {field or 'value'}: {first['msg']} (got {given})") from None
 
 
 def _check_names(kind: Any, values: Any, where: str) -> None:
@@ -72,7 +75,7 @@ def read_values(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # also a number of 5000 digits, brackets 10,000 deep
         raise ConfigError(f"{path} is not readable TOML: {error}") from None
 
 
@@ -91,7 +94,7 @@ def parse_value(text: str) -> Any:
         return math.inf
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -177,7 +177,7 @@ class ProtoDepth(Notebook, nn.Module):
     @torch.no_grad()
     def predict_batch(self, batch: Batch, domain: str | None = None, rule: Rule | None = None) -> BatchPrediction:
         """``complete`` without gradients.  Keeps no state, so several threads may call it at once."""
-        return self.complete(batch.to(self._device()), domain, rule)
+        return self.complete(self._fitting(batch, self._device()), domain, rule)
 
     def fingerprint(self) -> str:
         """sha256 of the backbone (name, configuration, weights): what its domains belong to."""

@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from protodepth.data import given
 from protodepth.data.doubt import check_points
 from protodepth.data.files.cameras import intrinsics_fault
-from protodepth.errors import DataError, UnknownNameError
+from protodepth.errors import DataError, DomainError, UnknownNameError
 from protodepth.selection import Rule
 from protodepth.storage.history import History
+from protodepth.storage.space import check_frames
 from protodepth.types import Batch
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ class Notebook:
         """
         if unknown:
             raise UnknownNameError("option of predict", next(iter(unknown)), ("domain", "rule", "unit", "force"))
+        if not isinstance(domain, str | None):
+            raise DomainError(f"domain {domain!r} is no name: give one that the model has, or none to have it chosen")
         batch, several = given.read(image, sparse_depth, intrinsics, unit)
         _check_cameras(batch, force)
         model = cast("ProtoDepth", self)
@@ -50,6 +55,14 @@ class Notebook:
         out = model.predict_batch(batch, domain, rule)
         frames = [out.frame(index, batch) for index in range(len(batch))]
         return frames if several else frames[0]
+
+    def _fitting(self, batch: Batch, device: torch.device) -> Batch:
+        """Where the network is.  A frame that the memory does not hold is refused: the system would end this program,
+        or another one.
+        """
+        if device.type == "cpu":
+            check_frames(batch.size)
+        return batch.to(device)
 
     @property
     def selection(self) -> str:

@@ -296,7 +296,8 @@ PATHS = (
     "/gradio_api/upload_progress?upload_id=%00",
 )
 BODIES = (
-    *(b"", b"{}", b"[" * 20000, b"\xff\xfe", b'{"data": null, "fn_index": 1e99}', b'{"fn_index": -1, "data": []}'),
+    *(b"", b"{}", b'{"data": []}', b"[" * 20000),
+    *(b"\xff\xfe", b'{"data": null, "fn_index": 1e99}', b'{"fn_index": -1, "data": []}'),
     b'{"data": [[]], "fn_index": 0, "session_hash": {"a": 1}}',
     b"--x\r\nContent-Disposition: form-data\r\n\r\n--x--",
     b'--x\r\nContent-Disposition: form-data; name="files"; filename="../../x\x00.png"\r\n\r\nhello\r\n--x--\r\n',

@@ -87,6 +87,8 @@ def test_real_settings_of_a_recipe() -> None:
         ("inner.size=big", "size: .*integer.*got 'big'"),
         ("inner.ends=[1]", "ends"),
         ("name.first=x", "unknown setting"),
+        ("inner.size=" + "[" * 20_000, r"size: .*integer.*got '\[+\.\.\.\)$"),
+        ("inner.size=" + "9" * 5000, r"size: .*integer.*got '9+\.\.\.\)$"),
     ],
 )
 def test_a_wrong_override_says_which_and_what_is_possible(setting: str, message: str) -> None:
@@ -103,6 +105,8 @@ def test_a_wrong_override_says_which_and_what_is_possible(setting: str, message:
         ("", "name: Field required"),
         ("name = ", "not readable TOML"),
         ("name = 'x'\n[inner]\nsize = 'big'", r"inner\.size: .*got 'big'"),
+        ("a = " + "[" * 20_000, "not readable TOML"),
+        ("a = " + "9" * 5000, "not readable TOML"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_field(tmp_path: Path, text: str, message: str) -> None:

@@ -10,6 +10,7 @@ from protodepth.app.answers import Limits
 
 logger = logging.getLogger("protodepth")
 HOST = "127.0.0.1"
+LENGTH = re.compile(rb"[0-9]{1,18}")
 # The page may load from itself only; a sandboxed frame inside shows the point clouds.
 POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self'; form-action 'self'; "
@@ -70,7 +71,7 @@ class Guard:
 
         try:
             await self.app(scope, receive, guarded)
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, OSError) as error:
+        except Exception as error:  # also kinds of the page's own
             logger.warning("a request to %s was not understood: %r", scope.get("path"), error)
             if not began[0] and scope["type"] == "http":
                 await say(send, *STUMBLED)
@@ -88,8 +89,8 @@ class Guard:
             return 403, "this page takes requests from itself only"
         if scope["type"] != "http" or scope["method"] == "OPTIONS":
             return None
-        if not headers.get(b"content-length", b"").isdigit():
-            return 411, "the length of the request is needed"
+        if b"transfer-encoding" in headers or not LENGTH.fullmatch(headers.get(b"content-length", b"")):
+            return 411, "the length of the request is needed"  # of one in chunks it says nothing, whatever it says
         if _body_size(scope) > 2 * self.limits.file_bytes:
             return 413, "the request is too large"
         return self.full() if _is_upload(scope) else None
@@ -111,7 +112,7 @@ def _is_upload(scope: Scope) -> bool:
 
 def _body_size(scope: Scope) -> int:
     length = dict(scope["headers"]).get(b"content-length", b"0")
-    return int(length) if length.isdigit() else 0
+    return int(length) if LENGTH.fullmatch(length) else 0
 
 
 async def say(send: Send, code: int, text: str) -> None:

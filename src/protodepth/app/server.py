@@ -13,7 +13,7 @@ from protodepth.app.downloads import Downloads, Shelf
 from protodepth.app.examples import example, example_names, first_example
 from protodepth.app.guard import HOST, Guard
 from protodepth.app.worker import Answerer, Worker
-from protodepth.errors import ProtoDepthError
+from protodepth.errors import ConfigError, ProtoDepthError
 from protodepth.inference.engines.runtimes import need
 from protodepth.model import ProtoDepth
 from protodepth.report import pictures as picture_files
@@ -155,6 +155,8 @@ def running(
     colormap: str = picture_files.DEPTH_COLORMAP,
 ) -> Iterator[str]:
     """The page for the length of a ``with`` block; gives its address.  Uploads live in a folder that goes with it."""
+    if port is not None and not 0 < port < 2**16:
+        raise ConfigError(f"port {port}: expected a number from 1 to 65535, or none for the first free one")
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")  # read when gradio is imported
     gr = need("gradio", "app")
     from starlette.middleware import Middleware

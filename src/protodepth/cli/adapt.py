@@ -88,11 +88,13 @@ class Adapt:
         """As the only writer of --out: its domains are those that were read, until the new one is beside them."""
         from protodepth.cli.options import keep_notes, load_model, start_of
         from protodepth.errors import DomainError
+        from protodepth.inference.memory import check_size
         from protodepth.progress import Reporter
         from protodepth.storage.replace import check_replaceable, check_room
         from protodepth.training.adapt import carry_out, make_plan
         from protodepth.training.task import prepare
         from protodepth.training.unfinished import Unfinished
+        from protodepth.training.watch import first
 
         start = start_of(self.model, self.out, self.name)
         check_replaceable(self.out)  # before the training, not after it
@@ -104,6 +106,8 @@ class Adapt:
         about = {"data": self.data, "options": options, "config": asdict(config), "base": model.fingerprint()}
         unfinished = Unfinished.beside(self.out, self.name, about)
         task = prepare(model, self.data, self.name, config, options)
+        height, width = first(task.parts.learn).sparse_depth.shape
+        check_size((height, width), model)
         if self.dry_run:
             print(make_plan(task, config, time.monotonic() - started))
             return

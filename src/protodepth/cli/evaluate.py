@@ -91,6 +91,7 @@ class Evaluate:
     def measure(self, model: "ProtoDepth", data: "Domain") -> "Evaluation":
         """Errors of every frame, with a bar."""
         from protodepth import distributed
+        from protodepth.inference.memory import check_size
         from protodepth.progress import Reporter
         from protodepth.training.evaluate import evaluate
 
@@ -99,6 +100,7 @@ class Evaluate:
 
             def predict(batch: "Batch") -> "BatchPrediction":
                 nonlocal done
+                check_size(batch.size, model)
                 out = model.predict_batch(batch, self.domain)
                 done += len(batch)
                 advance(done)

@@ -35,7 +35,7 @@ def _is_several(image: Any) -> bool:
     if isinstance(image, list | tuple):
         if not image:
             raise DataError("no frames were given: expected one at least")
-        return isinstance(image[0], Frame | str | Path) or np.ndim(image[0]) != 1 or hasattr(image[0], "convert")
+        return isinstance(image[0], Frame | str | Path) or len(_shape(image[0])) != 1 or hasattr(image[0], "convert")
     return getattr(image, "ndim", 0) == 4
 
 
@@ -43,15 +43,31 @@ def _rows(image: Any, sparse_depth: Any, intrinsics: Any) -> Iterable[Triple]:
     """Each frame of several; one camera may serve all of them."""
     count = len(image)
     one = count == 1 and getattr(sparse_depth, "ndim", 0) == 2  # a batch of one picture, and its map
-    points = [None] * count if sparse_depth is None else [sparse_depth] if one else list(sparse_depth)
+    points = [None] * count if sparse_depth is None else [sparse_depth] if one else _each(sparse_depth, "sparse depth")
     own = getattr(intrinsics, "ndim", 0) == 3 or (
         isinstance(intrinsics, list | tuple) and len(intrinsics) > 0 and not np.isscalar(intrinsics[0])
     )
-    each = own and np.shape(intrinsics) != (3, 3)  # a matrix written as lists is one camera
-    K = list(intrinsics) if each else [intrinsics] * count
+    each = own and _shape(intrinsics) != (3, 3)  # a matrix written as lists is one camera
+    K = _each(intrinsics, "intrinsics") if each else [intrinsics] * count
     if not count == len(points) == len(K):
         raise DataError(f"{count} images, {len(points)} sparse maps and {len(K)} cameras: expected as many of each")
     return zip(image, points, K, strict=True)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """As NumPy sees it; lists of lists that differ in length have none."""
+    try:
+        return np.shape(value)
+    except ValueError as error:
+        raise DataError(f"lists of numbers that are no array: {error}") from None
+
+
+def _each(value: Any, what: str) -> list[Any]:
+    try:
+        return list(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise DataError(f"several images were given, and as {what} a {kind}: expected one for each image") from None
 
 
 def _frame_arrays(image: Any, sparse_depth: Any, intrinsics: Any, unit: str | None) -> Triple:

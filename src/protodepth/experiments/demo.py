@@ -9,7 +9,7 @@ from protodepth.data.frame import Domain
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter, StepCount
 from protodepth.report.results import about_run, command_line, results_document
-from protodepth.report.run import write_run
+from protodepth.report.run import check_run_free, write_run
 from protodepth.report.samples import add_method, collect
 from protodepth.training import recipes
 from protodepth.training.fast import threads_for
@@ -32,6 +32,7 @@ def demo(
     methods: tuple[str, ...] = METHODS,
 ) -> dict[str, Any]:
     """Run the methods on a built-in sequence and write report.html, results.json and pictures; returns the results."""
+    check_run_free(out, "findings")  # before the training, not after it
     reporter, started = reporter or Reporter(quiet=True), time.monotonic()
     recipe = _demo_recipe(sequence, seed, steps)
     model = ProtoDepth.from_pretrained(recipe.start)

@@ -8,20 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from protodepth.model import ProtoDepth
-from protodepth.storage.space import check_memory
+from protodepth.storage import space
 
 PROBE = (96, 128), (192, 256)  # sizes of images by which the memory of a pixel is measured
-LEAST, UNMEASURED = 200.0, 1000.0  # bytes a pixel
-LARGE = 4_000_000  # pixels; fewer are not worth a measurement
 
 
 def check_size(size: tuple[int, int], model: ProtoDepth | None = None, frames: int = 1) -> None:
     """Refuse frames whose completion needs more memory than is free.  Without a model: what a small network needs."""
-    pixels = frames * size[0] * size[1]
-    if pixels > LARGE:
-        each = UNMEASURED if model is None else bytes_of_a_pixel(model)
-        what = f"{f'{frames} frames' if frames > 1 else 'a frame'} of {size[0]}x{size[1]}"
-        check_memory(pixels * each, what, "take smaller ones" if frames == 1 else "take fewer or smaller ones")
+    if frames * size[0] * size[1] > space.LARGE:
+        space.check_frames(size, frames, space.COMPLETED if model is None else bytes_of_a_pixel(model))
 
 
 def bytes_of_a_pixel(model: ProtoDepth) -> float:
@@ -38,8 +33,8 @@ def bytes_of_a_pixel(model: ProtoDepth) -> float:
         peaks.append(_status("VmHWM") - before)
     (h, w), (H, W) = PROBE
     if not all(peaks):
-        return UNMEASURED
-    return max(LEAST, (peaks[1] - peaks[0]) / (H * W - h * w), peaks[1] / (H * W) / 2)
+        return space.COMPLETED
+    return max(space.LEAST, (peaks[1] - peaks[0]) / (H * W - h * w), peaks[1] / (H * W) / 2)
 
 
 def _status(name: str) -> float:

@@ -28,6 +28,7 @@ from protodepth.report.run_page import Part, curve_chart, page
 from protodepth.report.samples import Sample, add_predictions, collect, load_samples, save_samples
 from protodepth.storage import claims, files
 from protodepth.storage.card import plain
+from protodepth.storage.paths import check_inside
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,6 +40,7 @@ EARLIER = (  # entries of a results.json of versions that wrote no checksum
     *("rows", "matrix", "selection_accuracy", "seconds", "domains", "confusion", "chosen_names", "curves"),
     *("training_seconds", "skipped_steps", "bad_frames", "extra_parameters", "extra_bytes", "about"),
 )
+RUN_FILES = ("results.json", "samples.npz", "report.md", "report.html")
 WIDE = 132  # columns that the table with all twelve numbers needs
 
 
@@ -140,6 +142,18 @@ def write_run(folder: str | Path, document: Document, samples: Sequence[Sample] 
     return folder / "report.html"
 
 
+def check_run_free(folder: Path, mark: str) -> None:
+    """Refuse a folder in which ``write_run`` would write over files of somebody else, or over another kind of run.
+
+    ``mark``: an entry that only the results of this kind have; those of an earlier one are replaced.
+    """
+    try:
+        ours = mark in read_run(folder)[0]
+    except DataError:
+        ours = False
+    claims.check_free((folder / name for name in RUN_FILES), ours)
+
+
 def read_run(folder: str | Path) -> tuple[Document, list[Sample]]:
     folder = Path(folder)
     path = folder / "results.json"
@@ -151,8 +165,8 @@ def read_run(folder: str | Path) -> tuple[Document, list[Sample]]:
     try:
         document = files.read_sealed(path, earlier=(*EARLIER, "experiments"))
         listed = document.pop("files", {})
-        for name, sha256 in listed.items():
-            files.check_file(folder / name, sha256)
+        for name, sha256 in listed.items() if isinstance(listed, dict) else ():
+            files.check_file(check_inside(folder / name, folder), sha256)
     except CheckpointError as error:
         raise DataError(str(error)) from None
     _check(document, path)

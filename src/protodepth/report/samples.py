@@ -2,7 +2,6 @@
 
 import io
 import json
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from protodepth.data.batches import collate
+from protodepth.data.files.text import DAMAGE
 from protodepth.data.frame import Domain, Frame, evenly
 from protodepth.errors import DataError
 from protodepth.methods.base import Method
@@ -119,7 +119,7 @@ def load_samples(path: str | Path) -> list[Sample]:
         return [_stored(n, words, arrays) for n, words in enumerate(meta)]
     except FileNotFoundError:
         raise DataError(f"{path} is missing: expected the samples.npz of a run folder") from None
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         raise DataError(f"{path} is not a samples file of protodepth ({error}): run the experiment again") from None
 
 

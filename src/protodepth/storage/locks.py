@@ -70,7 +70,7 @@ def read_holder(path: Path) -> dict[str, Any]:
     """What a lock file says; empty if it is gone or half written."""
     try:
         holder = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return holder if isinstance(holder, dict) else {}
 
@@ -118,7 +118,7 @@ class Lock:
         """Whether the lock is this one's still; a disk that cannot be read says nothing about it: an error."""
         try:
             return json.loads(self.path.read_text()).get("token") == self.token
-        except (FileNotFoundError, ValueError, AttributeError):
+        except (FileNotFoundError, ValueError, AttributeError, RecursionError):
             return False
 
     def check(self) -> None:

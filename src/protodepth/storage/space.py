@@ -7,6 +7,8 @@ from pathlib import Path
 from protodepth.errors import CheckpointError, ConfigError
 
 UNKNOWN = 2.0**31  # bytes of memory where the system does not say how many are free
+LARGE = 4_000_000  # pixels; fewer are not worth a question
+LEAST, COMPLETED = 200.0, 1000.0  # bytes of a pixel that is completed: by any network, by a small one as a rule
 FEW_WORKERS, _PROCESS = 2, 2.5e8  # bytes of a process that has imported torch
 _MEMINFO, _CONTAINER = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
@@ -37,6 +39,20 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
         raise ConfigError(
             f"{what} needs about {_size(needed)} of memory, and {_size(free)} are free: {remedy}; nothing was done"
         )
+
+
+def check_frames(size: tuple[int, int], frames: int = 1, each: float | None = None) -> None:
+    """Refuse to complete frames of (height, width) that the memory does not hold.
+
+    ``each``: bytes that a pixel takes; without it the least that any network does.
+
+    >>> check_frames((480, 640))
+    """
+    pixels = frames * size[0] * size[1]
+    if pixels > LARGE:
+        what = f"{f'{frames} frames' if frames > 1 else 'a frame'} of {size[0]}x{size[1]}"
+        remedy = "take smaller ones" if frames == 1 else "take fewer or smaller ones"
+        check_memory(pixels * (each or LEAST), what, remedy)
 
 
 def check_workers(count: int) -> None:

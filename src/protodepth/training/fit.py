@@ -23,7 +23,7 @@ from protodepth.data.batches import training_batches
 from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
-from protodepth.storage.space import check_memory
+from protodepth.storage.space import COMPLETED, check_frames, check_memory
 from protodepth.training.fast import check_layout, kept_features, threads_for
 from protodepth.training.log import Log, silent
 from protodepth.training.schedule import Schedule
@@ -44,7 +44,7 @@ class FitRecord:
 
 
 MAX_BAD_STEPS = 10
-MANY, PIXEL = 64, 1000.0  # frames of a batch that may be too many, and the least that training takes of each pixel
+MANY = 64  # frames of a batch that may be too many
 
 
 class StopTraining(Exception):
@@ -105,7 +105,7 @@ def _check_batch(domain: Domain, size: int) -> None:
     if size > MANY:
         height, width, _ = domain.train[0].image.shape
         what = f"a batch of {size} frames of {height}x{width}"
-        check_memory(size * height * width * PIXEL, what, "set a smaller schedule.batch_size")
+        check_memory(size * height * width * COMPLETED, what, "set a smaller schedule.batch_size")
 
 
 def fit(
@@ -276,6 +276,8 @@ def _own_terms(learner: Learner, batch: Step, step: int) -> LossTerms:
     terms: LossTerms = {}
     for number, source in enumerate((batch,) if isinstance(batch, Batch) else batch):
         source = crop(source.without_ground_truth().to(learner.device), config, random, at_most=number > 0)
+        if learner.device.type == "cpu":
+            check_frames(source.size)  # learning takes more of each pixel than completing it
         view = augment(source, config, random)
         if source.share is not None and source.share.count == 0:
             continue  # a borrowed row: only the random numbers had to be drawn

@@ -1,12 +1,15 @@
 """What a training writes down of each step: a log, and one that keeps JSON lines in a file."""
 
 import json
+import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
+
+logger = logging.getLogger("protodepth")
 
 
 class Log(Protocol):
@@ -37,8 +40,10 @@ class JsonLines:
             os.truncate(self.path, sum(map(len, lines[:-1])))
             del lines[-1]
         for line in lines:
-            with suppress(ValueError):
-                yield self._key(json.loads(line))
+            with suppress(ValueError, RecursionError, AttributeError, TypeError):  # damaged: no record of ours
+                key = self._key(json.loads(line))
+                hash(key)
+                yield key
 
     @staticmethod
     def _key(record: dict[str, Any]) -> tuple[Any, ...]:
@@ -51,3 +56,13 @@ class JsonLines:
             return
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def last_record(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """These entries of the last line of a log.  Nothing, with a word, if it is damaged: what is learned stays."""
+    try:
+        record = json.loads(path.read_text().splitlines()[-1])
+        return {name: record[name] for name in names}
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        logger.warning("%s has no whole last line: what it says of the end is left out", path)
+        return {}

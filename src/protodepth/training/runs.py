@@ -1,7 +1,6 @@
 """What ``protodepth train`` does: a recipe is run in a folder that can be resumed, and reported."""
 
 import dataclasses
-import json
 import os
 import sys
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from protodepth.storage.locks import writing
 from protodepth.training.bases import new_network, train_base
 from protodepth.training.drawn import MAY_CHANGE, DrawnRecipe, check_drawn, train_drawn
 from protodepth.training.fit import check_processes
-from protodepth.training.log import JsonLines
+from protodepth.training.log import JsonLines, last_record
 from protodepth.training.recipes import BaseRecipe, Recipe, SequenceRecipe, read_recipe
 from protodepth.training.sequence import build_method, learn_sequence, open_domains
 from protodepth.training.stages import prepared_start, total_steps
@@ -166,12 +165,12 @@ def _run_drawn(recipe: DrawnRecipe, out: Path) -> None:
     """The base for any sensor: a model without domains."""
 
     network = train_drawn(recipe, out / "state", report=Reporter().line)
-    curve = [json.loads(line) for line in (out / "state" / "curve.jsonl").read_text().splitlines()]
+    held_out = last_record(out / "state" / "curve.jsonl", ("step", "mae", "rmse"))
     notes = {
         "recipe": config.to_dict(recipe),
         "command": command_line(),
         "supervision": "exact depth of drawn scenes that are in no sequence; domains are learned without labels",
-        "held_out": {k: curve[-1][k] for k in ("step", "mae", "rmse")},
+        "held_out": held_out,
     }
     ProtoDepth(network).save_pretrained(out / "model", notes=notes)
     print(f"wrote {out / 'model'}: protodepth evaluate --model {out} --data worlds:any")

@@ -10,7 +10,7 @@ from helpers.slow_answers import by_domain
 from protodepth.app import worker
 from protodepth.app.answers import Limits, Question
 from protodepth.errors import ConfigError, DataError
-from protodepth.inference import memory
+from protodepth.storage import space
 
 
 def test_a_question_that_takes_too_long_or_dies_is_ended_and_the_next_one_is_answered():
@@ -46,7 +46,7 @@ def test_a_network_that_cannot_be_sent_to_another_process_is_refused():
 def test_fewer_pixels_are_allowed_where_the_memory_is_small(monkeypatch: pytest.MonkeyPatch):
     model = tiny_model()
     each = worker.bytes_of_a_pixel(model)
-    assert memory.LEAST <= each < 1e5
-    monkeypatch.setattr(worker, "free_memory", lambda: 2e6 * memory.UNMEASURED)
-    monkeypatch.setattr(worker, "bytes_of_a_pixel", lambda m: memory.UNMEASURED)
+    assert space.LEAST <= each < 1e5
+    monkeypatch.setattr(worker, "free_memory", lambda: 2e6 * space.COMPLETED)
+    monkeypatch.setattr(worker, "bytes_of_a_pixel", lambda m: space.COMPLETED)
     assert worker.pixels_in_memory(model) == 1_000_000

@@ -129,6 +129,10 @@ def test_whole_numbers_need_their_unit() -> None:
         ((IMAGE, POINTS.T, CAMERA), "turned by 90 degrees"),
         (([], [], CAMERA), "no frames were given"),
         (([IMAGE, IMAGE], [POINTS], CAMERA), "2 images, 1 sparse maps and 2 cameras"),
+        (([IMAGE, IMAGE], 1.5, CAMERA), "several images were given, and as sparse depth a float"),
+        ((IMAGE[None], np.float32(2), CAMERA), "several images were given, and as sparse depth a float32"),
+        (([IMAGE], [POINTS], [[1, 2], [3]]), "lists of numbers that are no array"),
+        (([[[1, 2, 3], [1, 2]]], [POINTS], CAMERA), "lists of numbers that are no array"),
     ],
 )
 def test_what_is_missing_is_said(arguments: tuple[Any, Any, Any], message: str) -> None:

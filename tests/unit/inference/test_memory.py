@@ -8,6 +8,7 @@ from PIL import Image
 
 from conftest import tiny_model
 from protodepth.cli.main import COMMANDS, run
+from protodepth.data.example import write_example
 from protodepth.errors import ConfigError
 from protodepth.inference import memory
 from protodepth.storage import space
@@ -91,7 +92,7 @@ def test_an_example_that_no_disk_holds_is_refused(tmp_path: Path, capsys: pytest
 def test_a_picture_whose_answer_does_not_fit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory, "LARGE", 100)
+    monkeypatch.setattr(space, "LARGE", 100)
     monkeypatch.setattr(space, "free_memory", lambda: 1e6)
     Image.fromarray(np.zeros((48, 64, 3), np.uint8)).save(tmp_path / "i.png")
     np.save(tmp_path / "s.npy", np.full((48, 64), 2, np.float32))
@@ -99,6 +100,26 @@ def test_a_picture_whose_answer_does_not_fit_is_refused(
     assert run([*argv, "--sparse", str(tmp_path / "s.npy"), "--out", str(tmp_path / "out"), "--force"]) == 2
     assert "a frame of 48x64 needs about 3 MB of memory" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["adapt", "evaluate", "train"])
+def test_frames_of_a_dataset_whose_answer_does_not_fit_are_refused(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_example(tmp_path / "rec", "room", frames=12, size=(32, 48))
+    lines = {
+        "adapt": "adapt --model worlds-tiny --data rec --name den --out out --steps 2 --force",
+        "evaluate": "evaluate --model worlds-tiny --data rec --out out",
+        "train": "train --recipe worlds-tiny --data rec --out out",
+    }
+    monkeypatch.setattr(space, "LARGE", 100)
+    monkeypatch.setattr(space, "LEAST", 1e6)
+    monkeypatch.setattr(memory, "bytes_of_a_pixel", lambda model: 1e6)
+    monkeypatch.setattr(space, "free_memory", lambda: 1e9)
+    assert run(lines[command].split()) == 2
+    assert "a frame of 32x48 needs about 1.5 GB of memory, and 1.0 GB are free" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize("large", ["i.png", "s.png"])

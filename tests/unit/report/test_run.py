@@ -15,6 +15,7 @@ from rich.console import Console
 from helpers import report_fakes as fakes
 from helpers.mutants import mutants
 from protodepth.errors import CheckpointError, DataError
+from protodepth.experiments.demo import demo
 from protodepth.report import run
 from protodepth.report.results import marks, plain, written
 from protodepth.report.run_page import curve_lines
@@ -444,3 +445,26 @@ def test_frames_and_steps_that_were_left_out_are_in_every_report(tmp_path: Path)
         assert "ProtoDepth, hall train, frame 19 left out: 19.png is truncated" in text
         assert "ProtoDepth, hall train: 5 more frames left out" in text
     assert "Left out" not in run.markdown(fakes.document())
+
+
+def test_a_run_is_written_over_one_of_its_kind_and_over_nothing_else(tmp_path: Path, document):
+    run.check_run_free(tmp_path / "new", "findings")
+    (tmp_path / "notes.txt").write_text("mine")
+    run.check_run_free(tmp_path, "findings")  # nothing in it would be met
+    run.write_run(tmp_path / "demo", {**document, "findings": ["a"]})
+    run.check_run_free(tmp_path / "demo", "findings")
+    run.write_run(tmp_path / "train", document)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.md").write_text("mine")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "results.json").write_text('{"findings": []}')
+    for name, file in (("train", r"results\.json"), ("mine", r"report\.md"), ("foreign", r"results\.json")):
+        with pytest.raises(CheckpointError, match=rf"{file} exists and was not written by an earlier run"):
+            run.check_run_free(tmp_path / name, "findings")
+
+
+def test_the_demo_looks_for_files_of_others_before_it_draws_and_trains(tmp_path: Path):
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"report\.md exists"):
+        demo(tmp_path, steps=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]

@@ -48,9 +48,17 @@ def test_the_lock_of_another_machine_is_stale_only_after_its_heartbeat_has_stopp
     lock.release()
 
 
-def test_a_half_written_lock_is_respected_while_it_is_fresh(tmp_path):
-    (tmp_path / "lock").write_text("{")
+@pytest.mark.parametrize("damaged", ["{", "[]", "[" * 100_000])
+def test_a_half_written_lock_is_respected_while_it_is_fresh(tmp_path, damaged):
+    (tmp_path / "lock").write_text(damaged)
     assert locks.acquire(tmp_path / "lock") is None
+
+
+def test_a_holder_whose_lock_is_damaged_does_not_hold_it(tmp_path):
+    lock = locks.acquire(tmp_path / "lock")
+    lock.path.write_text("[" * 100_000)
+    assert not lock.held()
+    lock.release()
 
 
 def test_breaking_a_lock_leaves_that_of_a_living_process_in_place(tmp_path):

@@ -15,7 +15,6 @@ from protodepth.data.files.text import load_array, number, numbers, parse_json, 
 from protodepth.errors import DataError, MissingFileError
 from protodepth.types import Float
 
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)", re.IGNORECASE)
 INTRINSICS_SUFFIXES = (".txt", ".json", ".yaml", ".yml", ".npy")
 OPENCV_FROM_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # of a camera with y up that looks along -z: ARKit, nerfstudio
 LARGEST = 1e6  # pixels
@@ -151,7 +150,7 @@ def named_intrinsics(value: Any, where: str) -> Float[np.ndarray, "3 3"]:
             raise DataError(f"{where} has the keys {sorted(map(str, value))}, expected {known}")
     try:
         numbers = np.asarray(value)
-        if numbers.dtype.kind not in "iuf":
+        if numbers.dtype.kind not in "iuf" or any(isinstance(v, bool) for v in np.asarray(value, object).ravel()):
             raise ValueError(numbers.dtype)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"{where}: the intrinsics are not numbers") from None
@@ -167,8 +166,9 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
     for pattern, count in patterns:
         place = re.search(pattern, text, re.MULTILINE | re.DOTALL)
         if place:
-            numbers = [m.group() for _, m in zip(range(count), _NUMBER.finditer(place.group(1)), strict=False)]
-            return intrinsics_matrix(numbers_in(" ".join(numbers), str(path)), str(path))
+            # whole words, for parts of one such as 50_0 would be other numbers; a lone dash begins an entry of a list
+            words = [w for w in re.findall(r"[^\s,\[\]]+", re.sub("#.*", "", place.group(1))) if w != "-"]
+            return intrinsics_matrix(numbers_in(" ".join(words[:count]), str(path)), str(path))
     four = _from_four(text, path)
     if four is not None:
         return four
@@ -181,7 +181,7 @@ def _from_yaml(text: str, path: Path) -> Float[np.ndarray, "3 3"]:
 def _from_four(text: str, path: Path) -> Float[np.ndarray, "3 3"] | None:
     """K from lines ``fx: 500`` or ``fx = 500``, as people write them and ORB-SLAM does; None for any other text."""
     for head in ("", "Camera\\.", "Camera1\\."):
-        four = [re.search(rf"^\s*{head}{key}\s*[:=]\s*([-+.\deE]+)", text, re.MULTILINE) for key in FOUR[0]]
+        four = [re.search(rf"^\s*{head}{key}\s*[:=]\s*([-+.\d][^\s,;#]*)", text, re.MULTILINE) for key in FOUR[0]]
         if all(four):
             return intrinsics_matrix(numbers_in(" ".join(m.group(1) for m in four if m), str(path)), str(path))
     return None

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from protodepth import config
 from protodepth.backbones.voiced import scaffold
 from protodepth.data import arrays
 from protodepth.errors import CheckpointError, ConfigError, DataError, DomainError, ProtoDepthError
@@ -63,9 +64,8 @@ class GraphInfo:
     @classmethod
     def loads(cls, text: str, where: Path) -> "GraphInfo":
         try:
-            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
-            info = cls(**values)
-        except (ValueError, TypeError, AttributeError) as error:
+            info = config.from_dict(cls, dict(json.loads(text)), "it")
+        except (ValueError, TypeError, RecursionError, ConfigError) as error:
             raise CheckpointError(f"{where}: its description cannot be read ({error}): export it again") from None
         if info.version > VERSION:
             raise CheckpointError(

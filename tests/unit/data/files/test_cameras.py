@@ -186,3 +186,28 @@ def test_poses_without_numbers_are_lost_or_refused_and_never_a_warning(value: fl
     with pytest.raises(DataError, match=r"extrinsic\.txt has a pose that is no place"):
         cameras.placed(pose, "extrinsic.txt")
     assert cameras.placed(np.eye(4), "extrinsic.txt").trace() == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("k.txt", "fx: 50_0\nfy: 500\ncx: 320\ncy: 240", r"'50_0' is not a number"),
+        ("k.txt", "fx = 500px\nfy = 500\ncx = 320\ncy = 240", r"'500px' is not a number"),
+        ("k.yaml", "K: [50_0, 0, 320, 0, 500, 240, 0, 0, 1]", r"'50_0' is not a number"),
+        ("k.yaml", "camera_matrix:\n  data: [5OO, 0, 320, 0, 500, 240, 0, 0, 1]", r"'5OO' is not a number"),
+        ("k.yaml", "Camera.fx: 50_0\nCamera.fy: 500\nCamera.cx: 320\nCamera.cy: 240", r"'50_0' is not a number"),
+        ("k.json", '{"fx": 500, "fy": 500, "cx": 320, "cy": true}', "the intrinsics are not numbers"),
+        ("k.json", '{"K": [[500, 0, 320], [0, 500, true], [0, 0, 1]]}', "the intrinsics are not numbers"),
+    ],
+)
+def test_a_word_that_only_begins_as_a_number_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    """Its part would be another focal length, which may look right."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        cameras.read_intrinsics(tmp_path / name)
+
+
+def test_numbers_of_a_yaml_may_stand_below_each_other_and_have_comments(tmp_path: Path) -> None:
+    rows = ["K:  # row by row", *(f"- {v}" for v in (500.0, 0, 320, 0, "5e2", "240.", 0, 0, 1.0)), "D: [1, 2]"]
+    (tmp_path / "k.yaml").write_text("\n".join(rows))
+    assert cameras.read_intrinsics(tmp_path / "k.yaml").tolist() == [[500, 0, 320], [0, 500, 240], [0, 0, 1]]

@@ -166,8 +166,10 @@ def test_the_file_describes_itself(made: Made):
     assert GraphInfo.loads(info.dumps(), made.file) == info
     with pytest.raises(CheckpointError, match="update protodepth"):
         GraphInfo.loads(json.dumps({**json.loads(info.dumps()), "version": 99}), made.file)
-    with pytest.raises(CheckpointError, match="export it again"):
-        GraphInfo.loads("[]", made.file)
+    wrong = ({"smallest": 5}, {"depth_range": ["a", 8]}, {"domains": None}, {"scaffold": []}, {"size": [1, 2, 3]})
+    for text in ("[]", "5", "[" * 100_000, *(json.dumps({**json.loads(info.dumps()), **entry}) for entry in wrong)):
+        with pytest.raises(CheckpointError, match="export it again"):
+            GraphInfo.loads(text, made.file)
 
 
 def test_a_graph_that_computes_something_else_is_refused_and_leaves_no_file(quick: Made, tmp_path: Path):
