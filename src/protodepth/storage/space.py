@@ -39,7 +39,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
         )
 
 
-def check_workers(count: int) -> None:
+def check_memory_of_workers(count: int) -> None:
     """Refuse a number of worker processes that the memory does not hold: each imports every library anew."""
     if count < 0:
         raise ConfigError(f"workers is {count}, expected 0 (no other process) or more")
