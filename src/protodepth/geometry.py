@@ -1,4 +1,4 @@
-"""Pinhole geometry as pure functions: K^-1, SE(3), projection, sampling and warping (Eq. 2), local outliers."""
+"""Pinhole geometry as pure functions: K^-1, SE(3), projection, sampling, warping (Eq. 2); windows: maxima, outliers."""
 
 from typing import NamedTuple
 

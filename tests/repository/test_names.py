@@ -62,6 +62,15 @@ def test_a_type_has_one_name_and_a_name_one_type() -> None:
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
+def test_what_is_checked_is_said_by_the_name() -> None:
+    homes = defaultdict(list)
+    for file, text in FILES.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("check_"):
+                homes[node.name].append(file)
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
 def test_what_has_a_home_is_not_written_elsewhere() -> None:
     places = {pattern: [file for file, text in FILES.items() if re.search(pattern, text)] for pattern in HOMES}
     assert places == {pattern: [home] for pattern, home in HOMES.items()}

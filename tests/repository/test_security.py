@@ -62,9 +62,9 @@ def call_faults(name: str, node: ast.Call) -> list[str]:
     return ["extractall"] if name.endswith(".extractall") else []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_data_becomes_a_program(path: Path) -> None:
-    assert faults(path.read_text()) == []
+def test_no_data_becomes_a_program() -> None:
+    assert len(FILES) > 200
+    assert {str(path.relative_to(ROOT)): wrong for path in FILES if (wrong := faults(path.read_text()))} == {}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from protodepth.cli.options import check_share, pairs, parse_data, parse_size, positive, words
+from protodepth.cli.options import check_scale, pairs, parse_data, parse_size, positive, words
 
 if TYPE_CHECKING:
     from protodepth.experiments.planning import Options
@@ -228,7 +228,7 @@ def _check_share(scale: float | None, paper: bool) -> float | None:
 
     if scale is not None and not paper:
         raise ConfigError(f"--scale {scale:g} is for the paper's recipes: on other data give --steps and --base-steps")
-    return check_share(scale)
+    return check_scale(scale)
 
 
 def _parse_seeds(values: tuple[str, ...]) -> tuple[int, ...]:

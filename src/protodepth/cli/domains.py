@@ -79,18 +79,15 @@ class DescribeBase:
     """Another folder for the changed model (default: the model's own)."""
 
     def run(self) -> None:
-        from protodepth.cli.options import load_model
         from protodepth.data.arguments import open_domain
         from protodepth.progress import working
         from protodepth.training.domains import describe_base
 
-        with _changing(self.model, self.out) as folder:
-            model = load_model(self.model)
+        with _changed(self.model, self.out) as model:
             with working(f"opening {self.data}"):
                 data = open_domain(self.data)
             with working(f"describing {self.name or data.name} from {len(data.train)} frames"):
                 name = describe_base(model, data, self.name, source=self.data)
-            _save(model, self.model, folder)
         print(f"described {name} from {len(data.train)} frames")
 
 
@@ -129,12 +126,8 @@ class ImportDomain:
     """Another folder for the changed model (default: the model's own)."""
 
     def run(self) -> None:
-        from protodepth.cli.options import load_model
-
-        with _changing(self.model, self.out) as folder:
-            model = load_model(self.model)
+        with _changed(self.model, self.out) as model:
             name = model.load_domain(self.folder, name=self.name)
-            _save(model, self.model, folder)
         print(f"added {name}; the model now has {', '.join(model.domains)}")
 
 
@@ -152,12 +145,8 @@ class RenameDomain:
     """Another folder for the changed model (default: the model's own)."""
 
     def run(self) -> None:
-        from protodepth.cli.options import load_model
-
-        with _changing(self.model, self.out) as folder:
-            model = load_model(self.model)
+        with _changed(self.model, self.out) as model:
             model.rename_domain(self.name, self.to)
-            _save(model, self.model, folder)
         print(f"{self.name} is now {self.to}")
 
 
@@ -173,19 +162,17 @@ class RemoveDomain:
     """Another folder for the changed model (default: the model's own)."""
 
     def run(self) -> None:
-        from protodepth.cli.options import load_model
-
-        with _changing(self.model, self.out) as folder:
-            model = load_model(self.model)
+        with _changed(self.model, self.out) as model:
             model.delete_domain(self.name)
-            _save(model, self.model, folder)
         print(f"removed {self.name}; the model now has {', '.join(model.domains) or 'no domains'}")
 
 
 @contextmanager
-def _changing(source: str, out: Path | None) -> "Iterator[Path]":
-    """Where the changed model goes, as its only writer; refused at once if something else would be lost there."""
-    from protodepth.cli.options import check_out, model_folder
+def _changed(source: str, out: Path | None) -> "Iterator[ProtoDepth]":
+    """The model, to be changed in a ``with`` block whose end writes it, all or nothing, as the only writer of its
+    folder; refused at once if something else would be lost there.
+    """
+    from protodepth.cli.options import check_out, keep_notes, load_model, model_folder
     from protodepth.errors import ConfigError
     from protodepth.storage.folders import BUNDLED
     from protodepth.storage.locks import writing
@@ -199,7 +186,10 @@ def _changing(source: str, out: Path | None) -> "Iterator[Path]":
     with writing(folder):
         check_out(source, folder)
         check_replaceable(folder)
-        yield folder
+        model = load_model(source)
+        yield model
+        model.save_pretrained(folder, notes=keep_notes(source))
+        print(f"wrote {folder}")
 
 
 def _check_parcel(model: "ProtoDepth", name: str, out: Path) -> None:
@@ -213,14 +203,6 @@ def _check_parcel(model: "ProtoDepth", name: str, out: Path) -> None:
     if meta is None or (weights.exists() and weights.read_bytes() == tensor_bytes(model.domain(name).state_dict())):
         return
     raise ConfigError(f"{out} holds the domain {meta.get('name')!r}, which would be lost: give another --out")
-
-
-def _save(model: "ProtoDepth", source: str, folder: Path) -> None:
-    """Write the changed model, all or nothing."""
-    from protodepth.cli.options import keep_notes
-
-    model.save_pretrained(folder, notes=keep_notes(source))
-    print(f"wrote {folder}")
 
 
 def _kilobytes(size: int) -> str:

@@ -110,7 +110,7 @@ def parse_data(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(named[n] for n in sorted(named)) if named else values
 
 
-def check_share(scale: float | None) -> float | None:
+def check_scale(scale: float | None) -> float | None:
     """``--scale``: a share of the published epochs."""
     from protodepth.errors import ConfigError
 

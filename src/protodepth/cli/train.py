@@ -67,13 +67,13 @@ class Train:
 
     def chosen(self) -> "tuple[str | Recipe, dict[str, Any]]":
         """The recipe, or its name, and what the other options change in it."""
-        from protodepth.cli.options import check_share, model_folder, parse_data
+        from protodepth.cli.options import check_scale, model_folder, parse_data
         from protodepth.errors import ConfigError
         from protodepth.experiments.paper_plan import paper_training
 
         seed = {} if self.seed is None else {"seed": self.seed}
         if self.recipe.startswith("paper-") and not self.recipe.endswith(".toml"):
-            share = check_share(self.scale)
+            share = check_scale(self.scale)
             data, start = parse_data(self.data), None if self.model is None else str(model_folder(self.model))
             return paper_training(self.recipe, self.backbone, data, start, self.preset, share), seed
         if self.model is not None or self.scale is not None or len(self.data) > 1:

@@ -14,7 +14,7 @@ from protodepth import distributed
 from protodepth.data.faults import Faults
 from protodepth.data.frame import Frame, FrameDataset
 from protodepth.errors import DataError
-from protodepth.storage.space import check_workers
+from protodepth.storage.space import check_memory_of_workers
 from protodepth.types import Batch, Share
 
 
@@ -141,7 +141,7 @@ class TrainingBatches(Iterator[Batch]):
 
     def __init__(self, data: FrameDataset, sampler: _Indices, domain: str | None, workers: int) -> None:
         self.faults = Faults(len(data), domain or "the data")
-        check_workers(workers)
+        check_memory_of_workers(workers)
         self._sampler, self._workers = sampler, workers
         loader: DataLoader[Any] = DataLoader(
             _Forgiving(data),

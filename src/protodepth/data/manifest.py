@@ -34,7 +34,7 @@ from protodepth.progress import Progress
 from protodepth.registry import Registry
 from protodepth.storage import claims
 from protodepth.storage.files import read_json, write_bytes, write_json
-from protodepth.storage.space import check_workers
+from protodepth.storage.space import check_memory_of_workers
 
 logger = logging.getLogger("protodepth")
 
@@ -206,7 +206,7 @@ def prepare(
     Depth maps that are slow to make (sampled corners, accumulated scans) are written once; a second call takes up where
     the first stopped.  ``workers`` processes share that work, or a Ray cluster.  More than 5 % bad frames stop it.
     """
-    check_workers(workers)
+    check_memory_of_workers(workers)
     scan = _call_scan(dataset, _scan_function(dataset), Path(raw), options or {})
     folder = Path(out)
     if all(next(iter(entries()), None) is None for entries in scan.splits.values()):

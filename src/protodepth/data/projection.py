@@ -1,4 +1,4 @@
-"""Depth maps to points and points into a camera's picture: what KITTI did for its users, for datasets that did not."""
+"""Depth maps to points, points into a camera's picture, small maps onto larger ones: some datasets leave it to us."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ def write_nearest(
 
 
 def scatter(depth: Float[np.ndarray, "h w"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
-    """Each value of a small map at the middle of its cell in a larger one; nothing is interpolated.
+    """Each depth of a small map at the middle of its cell in a map of the picture's size; nothing is interpolated.
 
     >>> scatter(np.array([[1.0, 2.0]]), (2, 4)).tolist()
     [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 2.0]]

@@ -1,4 +1,4 @@
-"""The paper's printed tables as data (``assets/paper.toml``),
+"""The paper's printed tables as data (``paper.toml``),
 and the gain over the best baseline as the paper computes it.
 """
 

@@ -55,7 +55,7 @@ def check_frames(size: tuple[int, int], frames: int = 1, each: float | None = No
         check_memory(pixels * (each or LEAST), what, remedy)
 
 
-def check_workers(count: int) -> None:
+def check_memory_of_workers(count: int) -> None:
     """Refuse a number of worker processes that the memory does not hold: each imports every library anew."""
     if count < 0:
         raise ConfigError(f"workers is {count}, expected 0 (no other process) or more")

@@ -62,7 +62,7 @@ class KeptFrames:
         return frame
 
 
-def check_layout(network: nn.Module, device: torch.device) -> None:
+def check_memory_layout(network: nn.Module, device: torch.device) -> None:
     """Refuse channels_last where it would destroy memory:
     oneDNN issue 6035, in the gradient of the weights of narrow 1x1 convolutions.
     """

@@ -24,7 +24,7 @@ from protodepth.data.frame import Domain
 from protodepth.errors import ConfigError, ProcessLost, TrainingDiverged
 from protodepth.methods.base import Method, Step
 from protodepth.storage.space import COMPLETED, check_frames, check_memory
-from protodepth.training.fast import check_layout, kept_features, threads_for
+from protodepth.training.fast import check_memory_layout, kept_features, threads_for
 from protodepth.training.log import Log, silent
 from protodepth.training.schedule import Schedule
 from protodepth.training.state import Keeper, TrainingState
@@ -71,7 +71,7 @@ class Learner:
         if schedule.precision == "float16" and device.type != "cuda":
             raise ConfigError("precision float16 needs a GPU (--device cuda): use bfloat16 or float32 here")
         if schedule.channels_last:
-            check_layout(method.backbone, device)
+            check_memory_layout(method.backbone, device)
             method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scaler = torch.amp.GradScaler(device.type, enabled=schedule.precision == "float16")
         return cls(method, optimiser, schedule, seed, scaler)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from protodepth.model import ProtoDepth
 from protodepth.training import adapt as adaptation
 from protodepth.training.adapt import Adaptation, AdaptConfig, adapt, estimate, spread_of_gain
 from protodepth.training.plan import Costs
+from protodepth.training.poses import examine
 from protodepth.training.schedule import Schedule
 from protodepth.training.watch import Watch
 from protodepth.types import Batch
@@ -54,7 +56,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protodepth.training.task.CASES", 6)
+    """Few frames judge, and at few of them the poses are looked at: together half of the time of so short a run."""
+    monkeypatch.setattr("protodepth.training.task.CASES", 3)
+    monkeypatch.setattr("protodepth.training.task.examine", partial(examine, frames=3))
 
 
 def weights(model: ProtoDepth, *, without: str = "") -> dict[str, torch.Tensor]:
@@ -68,8 +72,10 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
 
 
 def test_adapting_to_a_recording_lowers_the_error_at_hidden_points_and_leaves_the_rest_alone(
-    model: ProtoDepth, recording: Path, batch: Batch
+    model: ProtoDepth, recording: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("protodepth.training.task.CASES", 6)
+    monkeypatch.setattr("protodepth.training.task.examine", examine)
     before = weights(model)
     result = adapt(model, recording, name="walk", config=config(60, register=True))
     assert result.helped, str(result)

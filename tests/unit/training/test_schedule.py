@@ -42,3 +42,13 @@ def test_the_smallest_schedule_is_allowed_and_nothing_said_means_these_rates_and
     assert Schedule(steps=1, batch_size=1, rate=1e-9).factor(0) == 1.0
     usual = Schedule()
     assert (usual.rate, usual.pose_rate, usual.clip) == (1e-3, 1e-3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "frames", "batch", "steps"),
+    [(2.0, 100, 12, 17), (1.0, 96, 12, 8), (0.1, 30, 1, 3), (0.001, 10, 8, 1), (3.0, 10, 100, 1)],
+)
+def test_epochs_become_whole_steps_the_last_of_which_may_be_short(epochs, frames, batch, steps) -> None:
+    counted = Schedule(epochs=epochs, batch_size=batch).counted(frames)
+    assert (counted.steps, counted.epochs) == (steps, None)
+    assert Schedule(steps=5, batch_size=batch).counted(frames).steps == 5

@@ -1,4 +1,4 @@
-"""Checks of a recording: every file read completely, then what only several frames together show."""
+"""Checks of a recording: every file read, then what several frames together show; and the fixes that are safe."""
 
 import itertools
 import tomllib

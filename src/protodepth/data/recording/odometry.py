@@ -22,10 +22,10 @@ STEPS = 12  # for each blur
 FEWEST = 50  # points in view; fewer say nothing
 
 
-def rigid(step: Float[np.ndarray, "6"]) -> Float[np.ndarray, "4 4"]:
+def small_motion(step: Float[np.ndarray, "6"]) -> Float[np.ndarray, "4 4"]:
     """A small motion: three numbers of translation, three of rotation (axis times angle).
 
-    >>> rigid(np.zeros(6)).tolist() == np.eye(4).tolist()
+    >>> small_motion(np.zeros(6)).tolist() == np.eye(4).tolist()
     True
     """
     g = np.eye(4)
@@ -94,7 +94,7 @@ def _align(
         weight = np.minimum(1, scale / np.maximum(np.abs(error), 1e-9))
         normal = (rows * weight) @ rows.T
         step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), (rows * weight) @ error)
-        new, shift = rigid(step[:6]) @ pose, bias - step[6]
+        new, shift = small_motion(step[:6]) @ pose, bias - step[6]
         trial = _residual(there, value, points, K, new)
         lower = trial is not None and trial[1].sum() > 0.7 * seen.sum() and _cost(trial[0] - shift) < cost
         if trial is None or not lower:

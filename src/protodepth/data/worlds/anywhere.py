@@ -187,7 +187,7 @@ def at_corners(depth: Array, picture: Array, rng: Rng) -> Array:
     return rng.random(depth.shape) < chance * (_log(rng, 0.0015, 0.04) / max(float(chance.mean()), 1e-6))
 
 
-def scan_lines(depth: Array, picture: Array, rng: Rng) -> Array:
+def leaning_lines(depth: Array, picture: Array, rng: Rng) -> Array:
     """Lines that lean and bend a little, dense along and wide apart across."""
     h, w = depth.shape
     y, x = np.mgrid[:h, :w].astype(np.float32)
@@ -238,7 +238,7 @@ Scatter = Callable[[Array, Array, Rng], Array]  # depth, picture, rng -> where t
 PATTERNS: tuple[tuple[Scatter, float], ...] = (
     (anywhere, 0.28),
     (at_corners, 0.22),
-    (scan_lines, 0.16),
+    (leaning_lines, 0.16),
     (coarse_grid, 0.10),
     (with_holes, 0.24),
 )

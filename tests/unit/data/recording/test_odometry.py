@@ -5,7 +5,7 @@ import pytest
 
 from helpers.data_scene import Shot, relative, walk
 from protodepth.data.recording.motion import warp_error
-from protodepth.data.recording.odometry import estimate_pose, rigid
+from protodepth.data.recording.odometry import estimate_pose, small_motion
 
 SHOTS = walk(4, size=(96, 128), step=0.08)
 
@@ -27,7 +27,7 @@ def test_the_motion_of_a_drawn_camera_is_found_from_rest(other: int):
 def test_a_poor_pose_is_mended_and_a_good_one_kept():
     here, there = SHOTS[0], SHOTS[2]
     true, points = relative(here, there), sparse(here)
-    poor = rigid(np.array([0.05, -0.03, 0.02, 0.01, -0.01, 0.01])) @ true
+    poor = small_motion(np.array([0.05, -0.03, 0.02, 0.01, -0.01, 0.01])) @ true
     errors = [warp_error(here.image, there.image, points, g, here.K) for g in (np.eye(4), poor, true)]
     mended = estimate_pose(here.image, there.image, points, here.K, poor)
     kept = estimate_pose(here.image, there.image, points, here.K, true)
@@ -57,6 +57,6 @@ def test_with_too_few_points_the_start_is_the_answer():
     here, there = SHOTS[:2]
     few = np.zeros_like(here.depth)
     few[40, 40:60] = here.depth[40, 40:60]
-    start = rigid(np.array([0.1, 0, 0, 0, 0, 0]))
+    start = small_motion(np.array([0.1, 0, 0, 0, 0, 0]))
     assert np.array_equal(estimate_pose(here.image, there.image, few, here.K, start), start)
     assert np.array_equal(estimate_pose(here.image, there.image, few, here.K), np.eye(4))
