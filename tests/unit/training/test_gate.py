@@ -55,3 +55,4 @@ def test_cases_are_answered_by_the_share_of_their_pixels_that_has_points() -> No
     assert answered(cases, None).all()
     assert answered(cases, (FEW, 0.15)).tolist() == [False, True, False, False]
     assert answered(cases, (0.0, EVERYTHING)).all()
+    assert answered(cases, (0.03, 0.4)).tolist() == [False, True, False, False]  # from the first on, below the second

@@ -22,6 +22,7 @@ from protodepth.inference.engines.graph import Graph, random_batch
 from protodepth.inference.engines.runtimes import KEY, SUFFIX, Engine, GraphError, GraphInfo, Runtime, feed, need
 from protodepth.inference.memory import check_size
 from protodepth.model import ProtoDepth
+from protodepth.selection import Rule
 from protodepth.storage import files as stored_files
 from protodepth.types import Batch
 
@@ -296,7 +297,9 @@ def _difference(engine: Engine, model: ProtoDepth, batch: Batch) -> float:
     worst = float(((ours.depth - depth).abs() / depth.abs().clamp(min=1e-6)).max())
     if ours.similarity is None:
         return worst
-    cosines = torch.cat([p.similarity for p in theirs if p.similarity is not None]).cpu()
+    choosing = model.predict_batch(batch, rule=Rule())  # not theirs: there the pictures are moved for the given domain
+    assert choosing.similarity is not None
+    cosines = choosing.similarity.cpu()
     chosen = cosines.gather(1, torch.tensor([[ours.names.index(d)] for d in ours.domains]))
     regret = cosines.amax(1, keepdim=True) - chosen  # not the index: two domains may be equally near
     return max(worst, float((ours.similarity - cosines).abs().max()), float(regret.max()))

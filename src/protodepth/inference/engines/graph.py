@@ -110,7 +110,7 @@ class Graph(nn.Module):
         batch = Batch(image=image, sparse_depth=sparse_depth, intrinsics=intrinsics)
         placed = batch
         if self.domain is not None and self.places is not None:
-            placed = replace(batch, image=register(image, self.places.expand(len(image), 3)))
+            placed = replace(batch, image=register(image, self.places.expand(image.shape[0], 3)))
         if self.domain is not None:
             latents = self.encode(placed, scaffold, self.own[0])
             depth = self.decode(latents.with_layers(apply(latents.layers, self.values(None), specs)), None)

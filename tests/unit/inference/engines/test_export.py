@@ -2,9 +2,10 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import numpy as np
@@ -362,32 +363,69 @@ def test_the_commands_and_the_python_of_export_md_run(quick: Made, tmp_path: Pat
 # --- a network whose graph has one size -------------------------------------------------------------------------------
 
 
+@dataclass
+class Traced:
+    """A graph of one size, for ONNX Runtime or for OpenVINO, and what was said when it was made."""
+
+    model: ProtoDepth
+    domain: str | None
+    file: Path
+    proto: Any
+    info: GraphInfo
+    note: str
+
+
 @pytest.fixture(scope="module")
 def scale_free(without_shape_checks: None) -> ProtoDepth:
     torch.manual_seed(0)
     return with_domains(ScaleFree())
 
 
-@pytest.mark.parametrize("domain", ["base", pytest.param("hall", marks=pytest.mark.slow), None])
-def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
-    scale_free: ProtoDepth, domain: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture(scope="module")
+def traced(scale_free: ProtoDepth, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Traced]:
+    """Each graph is traced once for all tests."""
+    onnx, graphs_made = pytest.importorskip("onnx", reason=REASON), dict[str | None, Traced]()
     pytest.importorskip("openvino", reason=REASON)
-    monkeypatch.setattr(module, "_program", lambda *a, **k: pytest.fail("the slow exporter was asked"))
-    done = export(scale_free, tmp_path / "graph.onnx", size=(50, 71), domain=domain)
-    assert (done.info.smallest, done.info.largest) == ((50, 71), (50, 71))
+
+    def get(domain: str | None, suffix: str) -> Traced:
+        if domain not in graphs_made:
+            file, kept = tmp_path_factory.mktemp("traced") / f"graph{suffix}", []
+            original = module.convert
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(module, "_program", lambda *a, **k: pytest.fail("the slow exporter was asked"))
+                patch.setattr(module, "convert", lambda *a, **k: kept.append(original(*a, **k)) or kept[-1])
+                size = (64, 96) if domain == "base" else (50, 71)  # whole cells at every level, and not
+                done = export(scale_free, file, size=size, domain=domain)
+            file.with_name("both.onnx").write_bytes(kept[0][0])
+            graphs_made[domain] = Traced(
+                scale_free, domain, file, onnx.load_from_string(kept[0][0]), done.info, done.note
+            )
+        return graphs_made[domain]
+
+    return get
+
+
+@pytest.mark.parametrize(
+    ("domain", "suffix"), [("base", ".onnx"), pytest.param("hall", ".onnx", marks=pytest.mark.slow), (None, ".xml")]
+)
+def test_a_graph_of_one_size_is_traced_and_both_libraries_agree_with_pytorch(
+    traced: Callable[..., Traced], domain: str | None, suffix: str, tmp_path: Path
+):
+    done = traced(domain, suffix)
+    assert done.info.smallest == done.info.largest == done.info.size
     assert "depends on it" in done.note
-    frames = random_batch((50, 71), 3, (0.1, 8.0), seed=5)
-    theirs = scale_free.predict_batch(frames, domain)
-    drafts = module._draft(tmp_path, (tmp_path / "graph.onnx").read_bytes(), done.info, "openvino")
-    for file in (tmp_path / "graph.onnx", drafts[-1]):
+    frames = random_batch(done.info.size, 3, (0.1, 8.0), seed=5)
+    theirs = done.model.predict_batch(frames, domain)
+    both = done.file.with_name("both.onnx")
+    drafts = module._draft(tmp_path, both.read_bytes(), done.info, "openvino")
+    for file in (both, drafts[-1]):
         engine = Engine.open(file, threads=1)
         ours, single = engine.predict_batch(frames), engine.predict_batch(frames[:1])
         torch.testing.assert_close(ours.depth, theirs.depth, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(single.depth, theirs.depth[:1], rtol=1e-4, atol=1e-5)
         assert ours.domains == theirs.domains
     with pytest.raises(ConfigError, match="ONNX Runtime has no bfloat16"):
-        Engine.open(tmp_path / "graph.onnx", precision="bfloat16")
+        Engine.open(both, precision="bfloat16")
     if domain == "base":
         said = ""
         try:
@@ -407,17 +445,15 @@ def odd_inputs(proto) -> list[tuple[int, ...]]:
     return [shape for shape in weights if shape[1] > 16 and shape[1] % 16]
 
 
-def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(scale_free: ProtoDepth):
-    onnx = pytest.importorskip("onnx", reason=REASON)
-    data, _ = module.convert(graphs.Graph(scale_free, "base"), scale_free, (64, 96), "traced")
-    kinds = [node.op_type for node in onnx.load_from_string(data).graph.node]
+def test_a_traced_graph_has_its_constants_folded_and_no_slow_operation(traced: Callable[..., Traced]):
+    proto = traced("base", ".onnx").proto
+    kinds = [node.op_type for node in proto.graph.node]
     assert len(kinds) < 1250  # many, each on few maps
     assert "Constant" not in kinds
     assert not {"Softmax", "ConvTranspose", "Transpose"} & set(kinds)
     assert kinds.count("Conv") <= 92
-    assert not odd_inputs(onnx.load_from_string(data))
-    data, _ = module.convert(graphs.Graph(scale_free, "base"), scale_free, (64, 96), "traced", "openvino")
-    assert "ConvTranspose" in {node.op_type for node in onnx.load_from_string(data).graph.node}  # faster there
+    assert not odd_inputs(proto)
+    assert "ConvTranspose" in {node.op_type for node in traced(None, ".xml").proto.graph.node}  # faster in OpenVINO
 
 
 @pytest.mark.slow
@@ -468,7 +504,11 @@ def test_every_network_exports_and_both_libraries_agree_with_pytorch(name: str, 
         torch.testing.assert_close(ours.depth, theirs.depth, rtol=1e-3, atol=0)
 
 
-def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(made: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize("traced", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: bool
+) -> None:
+    """In a graph of one size; that of any size, with which the exporter takes ten times as long, among the slow."""
     model = copy.deepcopy(made.model)
     names = model.descriptors()[0]
     model.domain(names[-1]).registration = torch.tensor([1.1, 0.04, 0.0])
@@ -480,9 +520,13 @@ def test_the_graph_moves_the_picture_of_a_domain_that_is_not_registered(made: Ma
     depth, index, _ = graph(*feed_tensors(graph))
     assert tuple(names[i] for i in index) == out.domains
     torch.testing.assert_close(depth, out.depth)
-    export(model, tmp_path / "moved.onnx", domain=names[-1], size=SIZE)
-    written = Engine.open(tmp_path / "moved.onnx").predict_batch(FRAMES).depth
-    torch.testing.assert_close(written, right, rtol=1e-4, atol=1e-4)
+    monkeypatch.setattr(Lite, "sizes_in_graph", not traced)
+    if traced:
+        monkeypatch.setattr(module, "_program", lambda *a, **k: pytest.fail("the slow exporter was asked"))
+    for domain, expected in ((names[-1], right), (None, out.depth)):
+        export(model, tmp_path / "moved.onnx", domain=domain, size=FRAMES.size if traced else SIZE)
+        written = Engine.open(tmp_path / "moved.onnx").predict_batch(FRAMES).depth
+        torch.testing.assert_close(written, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_openvino_compiles_for_the_shapes_that_come_and_after_some_for_any(made: Made, tmp_path: Path, monkeypatch):
