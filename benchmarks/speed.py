@@ -37,16 +37,17 @@ from protodepth.data.batches import training_batches
 from protodepth.data.worlds.worlds import world
 from protodepth.experiments.measure import measure, open_source, pattern
 from protodepth.inference.engines import export
+from protodepth.inference.engines import int8 as eight
 from protodepth.inference.engines.graph import Graph, random_batch
 from protodepth.inference.engines.runtimes import Engine
-from protodepth.inference.speed import channels_last, predicting
+from protodepth.inference.speed import channels_last, engine_call, predicting
 from protodepth.losses import Objective, ObjectiveConfig
 from protodepth.methods.base import build
 from protodepth.model import ProtoDepth
 from protodepth.prototypes import apply
 from protodepth.report.charts import Bar, ChartLine, bar_chart, line_chart
 from protodepth.storage.files import write_bytes, write_json
-from protodepth.training.fit import Learner, train_step
+from protodepth.training.fit import Learner, fit, train_step
 from protodepth.training.schedule import Schedule
 from protodepth.training.step_time import step_times
 from protodepth.types import BASE, Batch
@@ -401,6 +402,93 @@ def growth(turns: int) -> tuple[list[Measured], dict[str, Any]]:
     return [], {"cpu_ms_by_size": times(sizes), "cpu_ms_by_batch_of_120x160": times(batches)}
 
 
+def cores(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """The default model on one thread and on two: the clock says what a second one gives, CPU time what it costs."""
+    model = ProtoDepth.from_pretrained("any-sensor")
+    batch, table = random_batch(size, 1, model.backbone.depth_range), {}
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        calls = {
+            "eager": predicting(model, batch, BASE),
+            "onnx": engine_call(model, batch, "onnx", BASE, count),
+        }
+        laps = stopwatch.in_turns(calls, turns, 1)
+        for name, lap in laps.items():
+            table.setdefault(name, {})[str(count)] = {
+                "cpu_ms": 1000 * lap.median(),
+                "wall_ms": 1000 * lap.wall_median(),
+                "least_wall_ms": 1000 * min(lap.wall),
+            }
+    torch.set_num_threads(1)
+    return [], {"size": size, "load": os.getloadavg()[0], "ms": table}
+
+
+def memory_by_size(sizes: Sequence[tuple[int, int]]) -> tuple[list[Measured], dict[str, Any]]:
+    """MiB that the first prediction needs above what the process held, each size in a process of its own."""
+    return [], {"mib": {f"{h}x{w}": fresh_process(memory_of_a_frame, (h, w)) for h, w in sizes}}
+
+
+def memory_of_a_frame(size: tuple[int, int]) -> float:
+    torch.set_num_threads(1)
+    model = ProtoDepth.from_pretrained("any-sensor")
+    batch = random_batch(size, 1, model.backbone.depth_range)
+    above = stopwatch.memory_above(predicting(model, batch, BASE))
+    return float("nan") if above is None else above
+
+
+def learning(size: tuple[int, int], steps: int, frames: Sequence[int]) -> tuple[list[Measured], dict[str, Any]]:
+    """CPU seconds of `fit` with prototypes on the default model against its steps, and against the frames."""
+    by_steps: dict[str, float] = {}
+    by_frames: dict[str, float] = {}
+    for count in frames:
+        domain = world("room", size=size, train=count, val=1, test=1)
+        torch.manual_seed(0)
+        model = ProtoDepth.from_pretrained("any-sensor")
+        method = build("protodepth", model, Objective(ObjectiveConfig(poses="given"), max_depth=8.0))
+        method.begin_domain(domain, lambda other, new: None)
+        begun = time.process_time()
+        clock: list[float] = []
+        fit(method, domain, Schedule(steps=steps), seed=0, log=lambda *_, c=clock: c.append(time.process_time()))
+        seconds = [moment - begun for moment in clock]
+        by_frames[str(count)] = seconds[-1]
+        if count == frames[0]:
+            by_steps = {str(n): seconds[n - 1] for n in range(steps // 4, steps + 1, steps // 4)}
+    return [], {"size": size, "seconds_by_steps": by_steps, "steps": steps, "seconds_by_frames": by_frames}
+
+
+def int8(size: tuple[int, int], turns: int) -> tuple[list[Measured], dict[str, Any]]:
+    """KBNet in eight bits against plain, in turns with float32."""
+    torch.manual_seed(0)
+    model = ProtoDepth(KBNet.from_preset("void"))
+    batch = random_batch(size, 1, model.backbone.depth_range, share=0.02)
+    eager = predicting(model, batch, BASE)
+
+    def yardstick() -> None:
+        with plain():
+            eager()
+
+    calls: dict[str, Any] = {"plain": yardstick, "eager": eager}
+    with TemporaryDirectory() as folder:
+        data, info = export.convert(Graph(model, BASE), model, size, "traced", "openvino")
+        calibrating, _ = eight.int8_frames(None, size, model.backbone.depth_range)
+        for name in ("openvino", "openvino, int8"):
+            (place := Path(folder) / name).mkdir()
+            if name != "openvino":
+                data = eight.quantised(data, calibrating, scaffolded=False)
+            engine = Engine.open(export._draft(place, data, info, "openvino")[-1], threads=1)
+            calls[name] = lambda engine=engine: engine.predict_batch(batch)
+        laps = stopwatch.in_turns({**calls, "product": stopwatch.product()}, turns, 1)
+    gflop, peak = stopwatch.gflop(eager), stopwatch.peak_of(laps["product"])
+    to_plain = {n: 1 / stopwatch.ratio(laps[n], laps["plain"]) for n in calls}
+    name = f"KBNet {size[0]}x{size[1]}: exported int8 against plain"
+    return [Measured(name, to_plain["openvino, int8"], 6.0, ">=")], {
+        "size": size,
+        "gflop": gflop,
+        "peak": peak,
+        "engines": described(laps, calls, gflop, peak, to_plain),
+    }
+
+
 REAL = Path("../shared/data/real")
 PARTS: dict[str, Callable[[bool], tuple[list[Measured], dict[str, Any]]]] = {
     "default": lambda quick: default_model((480, 640), 4 if quick else 9),
@@ -410,6 +498,10 @@ PARTS: dict[str, Callable[[bool], tuple[list[Measured], dict[str, Any]]]] = {
     "pose": lambda quick: pose_training((64, 96) if quick else (208, 288), 3 if quick else 5),
     "memory": lambda quick: memory((64, 96) if quick else (208, 288)),
     "growth": lambda quick: growth(3 if quick else 5),
+    "cores": lambda quick: cores((120, 160) if quick else (480, 640), 3),
+    "sizes": lambda quick: memory_by_size(((120, 160), (240, 320)) + (() if quick else ((480, 640),))),
+    "learning": lambda quick: learning((48, 64) if quick else (96, 128), 8 if quick else 24, (8, 32, 128)),
+    "int8": lambda quick: int8((120, 160) if quick else (240, 320), 3 if quick else 7),
     "accuracy": lambda quick: accuracy(2 if quick else 4, REAL),
     "opening": lambda quick: opening(1000 if quick else 10_000),
 }
@@ -465,7 +557,7 @@ def table(rows: list[Measured]) -> str:
 def details(document: dict[str, Any]) -> str:
     """What the parts measured, as tables: engines, steps by part, growth."""
     lines: list[str] = []
-    for part in ("default", "inference"):
+    for part in ("default", "inference", "int8"):
         if part in document:
             lines += engine_lines(document[part])
     for part in ("training", "pose"):
@@ -480,6 +572,7 @@ def details(document: dict[str, Any]) -> str:
         size = "x".join(str(side) for side in document["domains"]["size"])
         lines += [f"| KBNet {size}, CPU ms | choosing among 1 | among 100 | 8 frames of one domain | of 8 domains |"]
         lines += ["|---|---|---|---|---|", f"| | {' | '.join(f'{ms:.0f}' for ms in times.values())} |", ""]
+    lines += growth_lines(document)
     if "memory" in document:
         lines += ["| MiB of a step above the floor | finetune | protodepth |", "|---|---|---|"]
         lines += [f"| KBNet | {' | '.join(f'{v:.0f}' for v in document['memory']['mib'].values())} |", ""]
@@ -496,6 +589,30 @@ def details(document: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def growth_lines(document: dict[str, Any]) -> list[str]:
+    """Threads, memory by size, training by steps and frames, as tables."""
+    lines: list[str] = []
+    if "cores" in document:
+        part = document["cores"]
+        size = "x".join(str(side) for side in part["size"])
+        lines += [f"| any-sensor {size}, CPU / wall ms | one thread | two |", "|---|---|---|"]
+        for name, row in part["ms"].items():
+            cells = [f"{t['cpu_ms']:.0f} / {t['wall_ms']:.0f}" for t in row.values()]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines += ["", f"Load of the machine at the end of it: {part['load']:.0f} on two cores", ""]
+    if "sizes" in document:
+        row = document["sizes"]["mib"]
+        lines += [f"| any-sensor by size | {' | '.join(row)} |", "|---" * (len(row) + 1) + "|"]
+        lines += [f"| MiB above the floor | {' | '.join(f'{v:.0f}' for v in row.values())} |", ""]
+    if "learning" in document:
+        part, size = document["learning"], "x".join(str(side) for side in document["learning"]["size"])
+        for key, title in (("seconds_by_steps", "steps"), ("seconds_by_frames", f"frames, {part['steps']} steps")):
+            row = part[key]
+            lines += [f"| learning at 2 x {size}, by {title} | {' | '.join(row)} |", "|---" * (len(row) + 1) + "|"]
+            lines += [f"| CPU s | {' | '.join(f'{v:.1f}' for v in row.values())} |", ""]
+    return lines
+
+
 def growth_charts(document: dict[str, Any]) -> dict[str, str]:
     """SVG by name: time against pixels, frames in a batch, domains."""
     charts = {}
@@ -508,6 +625,22 @@ def growth_charts(document: dict[str, Any]) -> dict[str, str]:
         row = document["opening"]["seconds_to_load_by_domains"]
         points = [(float(count), seconds) for count, seconds in row.items()]
         charts["domains"] = line_chart([line_of(points)], x_label="domains", y_label="CPU s to load", legend=False)
+    if "sizes" in document:
+        points = [(float(np.prod([int(s) for s in x.split("x")])), v) for x, v in document["sizes"]["mib"].items()]
+        charts["memory"] = line_chart([line_of(points)], x_label="pixels", y_label="MiB above the floor", legend=False)
+    if "learning" in document:
+        for key, label in (("seconds_by_steps", "steps"), ("seconds_by_frames", "frames")):
+            points = [(float(x), v) for x, v in document["learning"][key].items()]
+            charts[label] = line_chart([line_of(points)], x_label=label, y_label="CPU s of training", legend=False)
+    if "cores" in document:
+        rows = document["cores"]["ms"]
+        colours = ("#2563a8", "#e0701e")
+        both = [
+            ChartLine(f"{name}, {kind}", colour, [(float(n), t[f"{kind}_ms"]) for n, t in row.items()], kind == "cpu")
+            for (name, row), colour in zip(rows.items(), colours, strict=True)
+            for kind in ("wall", "cpu")
+        ]
+        charts["threads"] = line_chart(both, x_label="threads", y_label="ms, any-sensor (dashed: CPU)")
     return charts
 
 

@@ -1,5 +1,6 @@
 """A stopwatch for a shared machine: everything in turns, CPU beside wall time and by section, counts beside both."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,15 +37,23 @@ class Laps:
         return float(np.percentile(self.wall, 95))
 
 
-def in_turns(calls: Mapping[str, Timed], runs: int, warmup: int) -> dict[str, Laps]:
+FEWEST_RUNS = 3  # however long they take
+
+
+def in_turns(calls: Mapping[str, Timed], runs: int, warmup: int, seconds: float = math.inf) -> dict[str, Laps]:
     """Times of each call, one of each in every round; each round starts with another.
+
+    No round begins after so many ``seconds`` of the clock, except the first few.
 
     >>> len(in_turns({"a": lambda: 1, "b": lambda: 2}, runs=3, warmup=1)["a"].cpu)
     3
     """
     names = list(calls)
     laps: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    began = time.perf_counter()
     for turn in range(warmup + runs):
+        if turn >= warmup + FEWEST_RUNS and time.perf_counter() - began > seconds:
+            break
         start = turn % len(names)
         for name in names[start:] + names[:start]:
             wall, cpu = time.perf_counter(), time.process_time()

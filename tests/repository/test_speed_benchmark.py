@@ -69,6 +69,30 @@ def test_the_document_shows_the_numbers_of_the_committed_run(benchmark: ModuleTy
     assert benchmark.details(document) in text
 
 
+def test_the_document_shows_the_numbers_of_the_other_machine_and_what_int8_loses(benchmark: ModuleType) -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    document = json.loads((ROOT / "benchmarks" / "speed_xeon.json").read_text())
+    rows = [benchmark.Measured(**{k: v for k, v in bar.items() if k != "reached"}) for bar in document["bars"]]
+    assert [row.reached for row in rows] == [bar["reached"] for bar in document["bars"]]
+    assert benchmark.table(rows) in text
+    assert benchmark.details(document) in text
+    errors = json.loads((ROOT / "benchmarks" / "int8.json").read_text())
+    assert loaded("int8").table(errors) in text
+
+
+def test_charts_of_growth_show_every_kind_of_it(benchmark: ModuleType) -> None:
+    threads = {"1": {"cpu_ms": 5.0, "wall_ms": 6.0}, "2": {"cpu_ms": 7.0, "wall_ms": 4.0}}
+    document = {
+        "sizes": {"mib": {"60x80": 10.0, "120x160": 30.0}},
+        "learning": {"seconds_by_steps": {"1": 1.0, "2": 2.0}, "seconds_by_frames": {"8": 2.0, "32": 2.1}},
+        "cores": {"ms": {"eager": threads, "onnx": threads}},
+    }
+    charts = benchmark.growth_charts(document)
+    assert set(charts) == {"memory", "steps", "frames", "threads"}
+    assert "eager, wall" in charts["threads"]
+    assert "onnx, cpu" in charts["threads"]
+
+
 def test_of_two_files_the_later_says_how_a_part_and_its_bar_are(benchmark: ModuleType, tmp_path: Path) -> None:
     bars = [{"name": "a", "value": 1.0}, {"name": "b", "value": 2.0}]
     (tmp_path / "old.json").write_text(json.dumps({"bars": bars, "memory": 1, "growth": 1}))

@@ -63,3 +63,10 @@ def test_sections_add_up_and_leave_the_functions_as_they_were() -> None:
     assert set(sections.seconds) == {"encoder", "act"}
     assert "encode" not in vars(network)
     assert torch.relu.__name__ == "relu"
+
+
+def test_no_round_begins_when_the_time_is_over_but_three_are_made() -> None:
+    calls = {"a": lambda: None, "b": lambda: None}
+    assert len(in_turns(calls, runs=9, warmup=1, seconds=0.0)["b"].cpu) == 3
+    assert len(in_turns(calls, runs=2, warmup=1, seconds=0.0)["a"].cpu) == 2
+    assert len(in_turns(calls, runs=9, warmup=1, seconds=60.0)["a"].cpu) == 9

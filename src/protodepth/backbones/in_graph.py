@@ -340,7 +340,8 @@ def mixed_to_pixels(
     """
     coarse, fine = described
     both = torch.cat([coarse, _dot(coarse, coarse)], 1)
-    pixels = torch.split(fine, int(coarse.shape[1]), 1)
+    channels, height, width = (int(side) for side in coarse.shape[1:])
+    pixels = fine.reshape(-1, 4, channels, height, width)
     x, y = (
         torch.tensor(s, dtype=fine.dtype).view(1, 4, 1, 1)
         for s in ([-0.25, 0.25, -0.25, 0.25], [-0.25, -0.25, 0.25, 0.25])
@@ -348,8 +349,8 @@ def mixed_to_pixels(
     around, there = _shifted(both, 1), _shifted(planes, 1)
     nearer = []
     for place, own in zip(AROUND, torch.split(logits, 4, 1), strict=True):
-        toward, size = torch.split(around[place] - both, [int(coarse.shape[1]), 1], 1)
-        nearer.append(torch.cat([_dot(pixel, toward) for pixel in pixels], 1) - size + own)
+        toward, size = torch.split(around[place] - both, [channels, 1], 1)
+        nearer.append((pixels * toward.unsqueeze(1)).sum(2) - size + own)
     first, weights = weights_of(nearer)
     d, slope_x, slope_y = maps(planes)
     values = first * (d + x * slope_x + y * slope_y)

@@ -220,10 +220,12 @@ class ScaleFreeInGraph(nn.Module):
         count = total(maps(kept))
         measured = total(maps(kept * (values - corners(slopes)))) / count.clamp(min=1e-6)
         held = count.clamp(max=1)
-        for logits, dilation in zip(torch.split(near, 8, 1), DILATIONS, strict=True):
+        logits = maps(near)  # eight neighbours at each dilation
+        for n, dilation in enumerate(DILATIONS):
             planes = torch.cat([d + held * (measured - d), slopes], 1)
-            apart = torch.cat(in_graph.distances(look, dilation), 1)
-            mixed = in_graph.mixed(maps(logits - apart), planes, dilation)
+            apart = in_graph.distances(look, dilation)
+            nearer = [x - far for x, far in zip(logits[8 * n : 8 * n + 8], apart, strict=True)]
+            mixed = in_graph.mixed(nearer, planes, dilation)
             d, slopes = torch.split(mixed, [1, 2], 1)
         full = in_graph.mixed_to_pixels((look, fine), up, mixed)
         full = full + kept * (values - full)

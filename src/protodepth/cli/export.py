@@ -22,6 +22,10 @@ class Export:
     """Format of the graph (default: as the file's name says)."""
     size: str = "480x640"
     """HEIGHTxWIDTH; the graph takes other sizes too unless the command says that it does not."""
+    precision: Literal["float32", "int8"] = "float32"
+    """int8 (OpenVINO): learned convolutions in eight bits, if that costs at most 1 % of the error at hidden points."""
+    calibrate: str | None = None
+    """A recording or data argument whose frames say how large int8 values get (default: drawn rooms and streets)."""
     domain: str | None = None
     """Fold this domain in; base is the un-adapted network (default: all domains, chosen for each image)."""
 
@@ -32,7 +36,15 @@ class Export:
 
         size, model = parse_size(self.size), load_model(self.model)
         with working(f"exporting {self.model} at {self.size} and comparing with PyTorch"):
-            done = export(model, self.out, format=self.format, size=size, domain=self.domain)
+            done = export(
+                model,
+                self.out,
+                format=self.format,
+                size=size,
+                domain=self.domain,
+                precision=self.precision,
+                calibrate=self.calibrate,
+            )
         if done.note:
             print(done.note)
         print(done)

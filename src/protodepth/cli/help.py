@@ -22,10 +22,10 @@ DOCUMENTS = "documents: README.md and the folder docs/ of the source; docs/own_d
 GROUPS = {
     "input": "image sparse intrinsics data split model domain selection unknown depth_unit sample path raw folder "
     "checkpoint network pose rotation depth_range prototypes predictions outside kind scale_by scale runs dataset name "
-    "world shell fix experiments agnostic",
+    "world shell fix experiments agnostic calibrate",
     "output": "markdown out format write colormap rerun json to images dry_run force rows resume",
     "learning": "",
-    "machine": "device threads batch_size engine workers on port open warmup",
+    "machine": "device threads batch_size engine workers on port open warmup seconds",
 }
 OF_COMMAND = {  # where the same name means another thing
     ("adapt", "name"): "output",
@@ -35,6 +35,7 @@ OF_COMMAND = {  # where the same name means another thing
     ("speed", "runs"): "machine",
     ("speed", "size"): "input",
     ("export", "size"): "output",
+    ("export", "precision"): "output",
     ("data example", "size"): "output",
     ("data example", "frames"): "output",
     ("data example", "seed"): "input",
@@ -50,7 +51,7 @@ METAVARS = {
     "set_base": "KEY=VALUE", "base": "NETWORK=FOLDER", "experiments": "NAME", "sequence": "SEQUENCE",
     "recipe": "RECIPE", "preset": "PRESET", "patterns": "PATTERN", "world": "WORLD", "dataset": "DATASET",
     "scale": "X", "outside": "NAME", "split": "train|val|test", "shell": "bash|zsh|fish", "raw": "DOWNLOAD",
-    "checkpoint": "CHECKPOINT", "colormap": "MAP", "scaffold": "DATA",
+    "checkpoint": "CHECKPOINT", "calibrate": "DATA", "colormap": "MAP", "scaffold": "DATA",
 }  # fmt: skip
 
 MEANT = {  # what other programs call our options

@@ -20,14 +20,17 @@ class MeasureSpeed:
     """A model folder or a bundled name."""
     size: str = "480x640"
     """HEIGHTxWIDTH of the frame."""
-    engine: tuple[Literal["all", "none", "channels_last", "compiled", "onnx", "openvino"], ...] = ("all",)
-    """Other ways to run the network; all = those that are installed, except compiled; graphs are made on first use."""
+    engine: tuple[Literal["all", "none", "channels_last", "compiled", "onnx", "openvino", "int8"], ...] = ("all",)
+    """Other ways to run the network; all = those that are installed, except compiled and
+    int8 (OpenVINO in eight bits); graphs are made on first use."""
     domain: str | None = None
     """Domain of the adapted row (default: the last one)."""
     runs: int = 10
-    """Frames that are timed."""
-    warmup: int = 2
+    """Frames that are timed, at most."""
+    warmup: int = 1
     """Frames before the clock starts."""
+    seconds: float = 30.0
+    """No frame is timed after so many seconds, but at least three are."""
     threads: int | None = None
     """Threads of PyTorch and of the engines (default: PyTorch's choice)."""
     json: Path | None = None
@@ -53,9 +56,15 @@ class MeasureSpeed:
         engines = tuple(dict.fromkeys((*(installed() if "all" in self.engine else ()), *named)))
         size = parse_size(self.size)
         model = load_model(self.model)
-        with working(f"timing {self.runs} frames of {self.size}"):
+        with working(f"timing up to {self.runs} frames of {self.size}"):
             result = measure_speed(
-                model, size=size, engines=engines, domain=self.domain, runs=self.runs, warmup=self.warmup
+                model,
+                size=size,
+                engines=engines,
+                domain=self.domain,
+                runs=self.runs,
+                warmup=self.warmup,
+                seconds=self.seconds,
             )
         print("\n".join(result.lines()))
         if self.json is not None:

@@ -1,6 +1,7 @@
 """Time, memory, parameters and operations of a model: base, adapted, choosing, and by every engine, in turns."""
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,14 +15,16 @@ from protodepth._version import processor, versions
 from protodepth.errors import ConfigError
 from protodepth.inference.engines.cache import engine_for
 from protodepth.inference.engines.graph import random_batch
+from protodepth.inference.engines.runtimes import Runtime
 from protodepth.inference.memory import check_size
 from protodepth.model import ProtoDepth
 from protodepth.report.charts import Bar, bar_chart
 from protodepth.stopwatch import Laps, Timed
 from protodepth.types import BASE, Batch
 
-EngineName = Literal["channels_last", "compiled", "onnx", "openvino"]
+EngineName = Literal["channels_last", "compiled", "onnx", "openvino", "int8"]
 NEEDS = {"onnx": ("onnxscript", "onnxruntime"), "openvino": ("onnxscript", "onnxruntime", "openvino")}
+NEEDS["int8"] = NEEDS["openvino"]
 PRODUCT = "matrix product"
 
 
@@ -115,11 +118,13 @@ def measure_speed(
     domain: str | None = None,
     runs: int = 10,
     warmup: int = 2,
+    seconds: float = math.inf,
 ) -> Speed:
     """Time the model on random frames, every way of running it in turns, so that a busy machine hurts all alike.
 
     ``domain`` is the adapted row (default: the last domain that has prototypes); ``engines`` are other ways to run
-    that domain, or the un-adapted network where there is none.
+    that domain, or the un-adapted network where there is none.  After so many ``seconds`` of turns there are no
+    more runs, but at least three.
     """
     if runs < 1 or warmup < 0:
         raise ConfigError(f"runs must be at least 1 and warmup at least 0, got {runs} and {warmup}")
@@ -134,13 +139,13 @@ def measure_speed(
         calls[engine] = engine_call(model, batch, engine, adapted, threads)
         operations[engine] = operations[next(label for label, name in ways.items() if name == adapted)]
     memory = {name: stopwatch.peak_memory(call) for name, call in calls.items()}
-    laps = stopwatch.in_turns({**calls, PRODUCT: stopwatch.product(device)}, runs, warmup)
+    laps = stopwatch.in_turns({**calls, PRODUCT: stopwatch.product(device)}, runs, warmup, seconds)
     peak = stopwatch.peak_of(laps[PRODUCT])
     overhead = model.overhead()
     return Speed(
         rows=tuple(_row(n, laps[n], laps[BASE], operations[n], peak, memory[n]) for n in calls),
         size=size,
-        runs=runs,
+        runs=len(laps[BASE].cpu),
         warmup=warmup,
         threads=threads,
         device=_device_name(device),
@@ -190,8 +195,10 @@ def predicting(model: ProtoDepth, batch: Batch, domain: str | None) -> Timed:
 
 def engine_call(model: ProtoDepth, batch: Batch, engine: EngineName, domain: str | None, threads: int) -> Timed:
     """Another way to predict the same frame, with as many threads as PyTorch has; graphs include pre-processing."""
-    if engine in ("onnx", "openvino"):
-        graph = engine_for(model, engine, batch.size, domain=domain, threads=threads)
+    if engine in ("onnx", "openvino", "int8"):
+        runtime: Runtime = "onnx" if engine == "onnx" else "openvino"
+        precision: Literal["float32", "int8"] = "int8" if engine == "int8" else "float32"
+        graph = engine_for(model, runtime, batch.size, domain=domain, threads=threads, precision=precision)
         return partial(graph.predict_batch, batch.to("cpu"))
     other = copy.deepcopy(model)
     if engine == "channels_last":

@@ -5,13 +5,13 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from protodepth import backbones
 from protodepth.errors import CheckpointError, DataError
-from protodepth.inference.engines import export, graph
+from protodepth.inference.engines import export, graph, int8
 from protodepth.inference.engines.runtimes import SUFFIX, Engine, Runtime
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
@@ -30,13 +30,14 @@ def engine_for(
     *,
     domain: str | None = None,
     threads: int | None = None,
+    precision: Literal["float32", "int8"] = "float32",
     say: Say = _nothing,
 ) -> Engine:
     """A graph of this model, exported on first need and kept in the cache folder under the hash of all it depends
     on.
     """
     folder = _graph_folder()
-    key = _key(model, domain)[:24]
+    key = _key(model, domain)[:24] + ("-int8" if precision == "int8" else "")
     for name in (f"{key}{SUFFIX[runtime]}", f"{key}-{size[0]}x{size[1]}{SUFFIX[runtime]}"):
         try:
             engine = Engine.open(folder / name, threads=threads)
@@ -48,11 +49,12 @@ def engine_for(
     export_size = (max(size[0], 32), max(size[1], 32))
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        done = export.export(model, Path(place) / f"graph{SUFFIX[runtime]}", size=export_size, domain=domain)
+        file = Path(place) / f"graph{SUFFIX[runtime]}"
+        done = export.export(model, file, size=export_size, domain=domain, precision=precision)
         done.info.check_size(size)
         name = key if done.info.dynamic_size else f"{key}-{size[0]}x{size[1]}"
-        for file in done.files:
-            file.replace(folder / f"{name}{file.suffix}")
+        for written in done.files:
+            written.replace(folder / f"{name}{written.suffix}")
     return Engine.open(folder / f"{name}{SUFFIX[runtime]}", threads=threads)
 
 
@@ -84,6 +86,6 @@ def _key(model: ProtoDepth, domain: str | None) -> str:
     names = model.domains if domain is None else () if domain == BASE else (domain,)
     state = {f"{n}/{k}": t for n in names for k, t in model.domain(n).state_dict().items()}
     networks = sorted(Path(str(backbones.__file__)).parent.glob("*.py"))
-    writers = (*(Path(str(module.__file__)) for module in (graph, export)), *networks)
+    writers = (*(Path(str(module.__file__)) for module in (graph, export, int8)), *networks)
     source = hashlib.sha256(b"".join(file.read_bytes() for file in writers)).hexdigest()
     return files.fingerprint({**about, "writer": source}, state)

@@ -17,7 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from protodepth.data.frame import Frame
 from protodepth.errors import ConfigError, ProtoDepthError, UnknownNameError
+from protodepth.inference.engines import int8
 from protodepth.inference.engines.graph import Graph, random_batch
 from protodepth.inference.engines.runtimes import KEY, SUFFIX, Engine, GraphError, GraphInfo, Runtime, feed, need
 from protodepth.inference.memory import check_size
@@ -43,9 +45,10 @@ class Exported:
 
     files: tuple[Path, ...]
     info: GraphInfo
-    difference: float  # largest relative difference from PyTorch that the check found
+    difference: float  # largest relative difference from PyTorch that the check found, in float32
     seconds: float = 0.0
     note: str = ""  # why the size is fixed, if it is
+    lost: float | None = None  # int8: by how much the error at hidden points grew, as a share
 
     def _sizes(self) -> str:
         (height, width), (high_h, high_w) = self.info.smallest, self.info.largest
@@ -62,9 +65,10 @@ class Exported:
             else f"any batch, size {info.size[0]}x{info.size[1]} only"
         )
         megabytes = sum(f.stat().st_size for f in self.files) / 1e6
+        eight = "" if self.lost is None else f"; in int8 the error at hidden points changes by {100 * self.lost:+.2f} %"
         return (
             f"wrote {', '.join(str(f) for f in self.files)} ({megabytes:.1f} MB): {info.backbone}, {inside}, {size}; "
-            f"largest relative difference from PyTorch {self.difference:.1e} (limit {TOLERANCE:g})"
+            f"largest relative difference from PyTorch {self.difference:.1e} (limit {TOLERANCE:g}){eight}"
         )
 
 
@@ -75,29 +79,38 @@ def export(
     format: Runtime | None = None,
     size: tuple[int, int] = (480, 640),
     domain: str | None = None,
+    precision: Literal["float32", "int8"] = "float32",
+    calibrate: str | None = None,
 ) -> Exported:
     """Write the model as one graph, after checking that it computes what PyTorch computes.
 
     ``domain`` folds one domain in ("base": none); None puts all of them in, and the choice.  ``size`` is (height,
     width); other sizes work too unless the network does not allow it, which the result says.
-    ``format`` follows from the file's name.
+    ``format`` follows from the file's name.  ``precision`` int8 (OpenVINO) computes learned convolutions in eight bits,
+    with ranges from frames of ``calibrate`` (a recording or data argument; None: drawn rooms and streets), and writes
+    nothing if the error at hidden points of other frames grows by more than 1 %.
 
     Example: ``export(model, "model.onnx", domain="warehouse")``
     """
     started, file = clock(), Path(file)
     format = _format(file, format)
+    if precision == "int8" and format != "openvino":
+        raise ConfigError(f"int8 is for OpenVINO, which gains most by it: export to NAME.xml instead of {file}")
+    if precision == "float32" and calibrate is not None:
+        raise ConfigError("frames to calibrate by are for int8: say --precision int8, or leave --calibrate out")
     if min(size) < 32:
         raise ConfigError(f"size {size[0]}x{size[1]} is too small: at least 32x32")
     check_size(size, model)
     for module in ("onnxscript", "onnx", "onnxruntime", *(["openvino"] if format == "openvino" else [])):
         need(module)
     graph, note = Graph(model, domain), ""
+    frames = int8.int8_frames(calibrate, size, model.backbone.depth_range) if precision == "int8" else None
     free = model.backbone.sizes_in_graph
     if not free:
         note = f"the size is fixed: the number of levels of {model.backbone.name} depends on it"
     for way in WAYS if free else WAYS[1:]:
         try:
-            return replace(_write(graph, model, file, size, way), note=note, seconds=clock() - started)
+            return replace(_write(graph, model, file, size, way, frames), note=note, seconds=clock() - started)
         except (RuntimeError, ExportError, GraphError) as error:  # of the exporters, too
             if way is WAYS[-1]:
                 raise ExportError(f"{model.backbone.name} cannot be exported: {_reason(error)}") from error
@@ -105,16 +118,33 @@ def export(
     raise AssertionError
 
 
-def _write(graph: Graph, model: ProtoDepth, file: Path, size: tuple[int, int], way: Way) -> Exported:
-    """Convert, check, and only then write."""
+def _write(
+    graph: Graph,
+    model: ProtoDepth,
+    file: Path,
+    size: tuple[int, int],
+    way: Way,
+    frames: tuple[Sequence[Frame], Sequence[Frame]] | None = None,
+) -> Exported:
+    """Convert, check, and only then write.  ``frames``: those that calibrate and check a graph in eight bits."""
     data, info = convert(graph, model, size, way, _format(file, None))
     with tempfile.TemporaryDirectory() as folder:
         drafts = _draft(Path(folder), data, info, _format(file, None))
-        difference = compare_with_torch(Engine.open(drafts[-1]), model)
+        plain, lost = Engine.open(drafts[-1]), None
+        difference = compare_with_torch(plain, model)
+        if frames is not None:
+            calibrating, checking = frames
+            int8.check_frames([*calibrating, *checking], size, any_size=info.dynamic_size)
+            info = replace(info, precision="int8")
+            data = int8.quantised(data, calibrating, scaffolded=info.scaffold)
+            (place := Path(folder) / "int8").mkdir()
+            drafts = _draft(place, data, info, _format(file, None))
+            lost = int8.lost(plain, Engine.open(drafts[-1]), checking)
+            int8.check_lost(lost)
         files = tuple(file.with_suffix(draft.suffix) for draft in drafts)
         for draft, final in zip(drafts, files, strict=True):
             stored_files.write_bytes(final, draft.read_bytes())
-    return Exported(files, info, difference)
+    return Exported(files, info, difference, lost=lost)
 
 
 def _format(file: Path, format: Runtime | None) -> Runtime:

@@ -24,7 +24,7 @@ Run = Callable[[Feed], list[np.ndarray]]
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # of a graph's inputs, by name
 
 KEY = "protodepth"  # of the metadata inside a graph
-VERSION = 1
+VERSION = 2  # 1: without a precision
 INPUTS = ("image", "sparse_depth", "intrinsics", "scaffold")
 MOST_SHAPES = 4  # for which OpenVINO compiles a graph of its own
 SUFFIX: Mapping[Runtime, str] = {"onnx": ".onnx", "openvino": ".xml"}
@@ -56,6 +56,7 @@ class GraphInfo:
     smallest: tuple[int, int]  # sizes from here on
     largest: tuple[int, int]  # and up to here may be fed; a graph itself does not check
     scaffold: bool  # needs the interpolated points of VOICED as an input
+    precision: Literal["float32", "int8"] = "float32"  # of its learned convolutions
     version: int = VERSION
 
     def dumps(self) -> str:
