@@ -79,8 +79,14 @@ def row(parts: dict[str, Picture], name: str) -> None:
         draw.text((x, 2), title.strip(), fill="black", font=font)
         canvas.paste(Image.fromarray(part), (x, TITLE))
         x += part.shape[1] + GAP
-    canvas.quantize(255, method=Image.Quantize.MAXCOVERAGE).save(PICTURES / name, optimize=True)
+    few_colours(canvas).save(PICTURES / name, optimize=True)
     print(f"wrote {PICTURES / name} ({(PICTURES / name).stat().st_size / 1000:.0f} kB)", flush=True)
+
+
+def few_colours(picture: Image.Image) -> Image.Image:
+    """At most 256 colours, mixed where one is missing: without that a depth map has steps that are not in it."""
+    palette = picture.quantize(256, method=Image.Quantize.MEDIANCUT)
+    return picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
 
 
 def fit(picture: Picture, height: int) -> Picture:
@@ -152,7 +158,7 @@ def app_picture(model: str = "my_model") -> None:
         page.wait_for_timeout(5000)  # the clouds are drawn by a script
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
-    picture.convert("RGB").quantize(255, method=Image.Quantize.MAXCOVERAGE).save(PICTURES / "app.png", optimize=True)
+    few_colours(picture.convert("RGB")).save(PICTURES / "app.png", optimize=True)
     print(f"wrote {PICTURES / 'app.png'}", flush=True)
 
 

@@ -142,6 +142,31 @@ def test_the_slider_moves_by_mouse_and_by_keyboard_and_the_list_changes_its_left
     assert left.get_attribute("alt") == "dense depth, ground truth"
 
 
+STOP = """() => {
+    const e = document.activeElement, frame = e.closest('.pd-stack') ?? e.closest('.wrap') ?? e;
+    const style = [e, frame].map(x => getComputedStyle(x));
+    const seen = style.some(s => s.outlineStyle !== 'none' || s.boxShadow !== 'none') || e.tagName === 'IFRAME';
+    return [e.dataset.world ?? (e.id || e.ariaLabel || e.download || e.title || e.tagName), seen];
+}"""
+
+
+def test_the_tabulator_alone_reaches_everything_and_one_sees_where_it_is(visit: Visit):
+    visit.page.locator("[data-world=room]").focus()
+    visit.page.keyboard.press("Shift+Tab")
+    stops = [visit.page.evaluate(STOP)]
+    while stops[-1][0] != "point clouds":
+        assert len(stops) < 30, f"the clouds are not reached: {stops}"
+        visit.page.keyboard.press("Tab")
+        visit.page.wait_for_timeout(50)  # a style that fades in
+        stops.append(visit.page.evaluate(STOP))
+    names = [name for name, _ in stops]
+    expected = ["warehouse", "room", "Click to upload or drop files", "Unit of your sparse depth"]
+    expected += ["Domain", "pd-go", "Where the two maps meet", "Left of the slider", *KINDS, "point clouds"]
+    assert [name for name in dict.fromkeys(names) if name in expected] == expected
+    assert names.count("Click to upload or drop files") == 2  # the picture's and the points'
+    assert [name for name, seen in stops if not seen] == []
+
+
 def test_every_file_is_downloaded_whole(visit: Visit, tmp_path: Path):
     for name in KINDS:
         with visit.page.expect_download() as waited:

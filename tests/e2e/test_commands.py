@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -270,6 +271,9 @@ def test_doctor_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> No
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
     assert all(word in out for word in ("protodepth", "python", "torch", "threads", "free disk"))
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"]) - {"docs", "test", "dev"}  # those are for who builds and tests it
+    assert set(re.findall(r"^extra (\w+)", out, re.MULTILINE)) == extras
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------

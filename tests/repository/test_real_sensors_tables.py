@@ -1,7 +1,9 @@
 """The tables of real sensors in the documents are those of the kept numbers, and what is said of them holds."""
 
 import importlib.util
+import itertools
 import json
+import math
 
 from helpers.documents import ROOT
 
@@ -39,3 +41,28 @@ def test_the_sentences_below_the_table_hold() -> None:
     assert all(c["right"] == 1.0 for c in whole)
     assert f"{sum(c['frames'] for c in whole)} of {sum(c['frames'] for c in whole)} as the recordings are" in text
     assert "/" not in "".join(r["recording"] for r in numbers["rows"]), "names of recordings, no folders"
+
+
+def test_hidden_points_put_networks_and_interpolations_in_the_order_of_the_test_frames() -> None:
+    """What ``adapt`` judges by, points hidden in frames of the val block, against all settings of the test block."""
+    numbers = json.loads(real_sensors.NUMBERS.read_text())
+    gains: list[tuple[float, float]] = []
+    for adapted in numbers["adapted"]:
+        rows = [row for row in numbers["rows"] if row["recording"] == adapted["recording"]]
+
+        def test_error(predictor: str, rows: list[dict[str, float | str]] = rows) -> float:
+            logs = [math.log(float(row["mae"])) for row in rows if row["predictor"] == predictor]
+            return math.exp(sum(logs) / len(logs))
+
+        hidden = {**adapted["interpolation"], "any-sensor": adapted["before"]}
+        hidden["any-sensor, adapted"] = adapted["before"] * (1 - adapted["gain"])
+        tested = {name: test_error(name) for name in hidden}
+        pairs = [(a, b) for a, b in itertools.permutations(hidden, 2) if tested[a] < 0.98 * tested[b]]
+        assert len(pairs) >= 9, "of ten pairs: what is nearly equal has no order"
+        assert [(a, b) for a, b in pairs if hidden[a] >= hidden[b]] == []
+        gains.append((adapted["gain"], 1 - tested["any-sensor, adapted"] / tested["any-sensor"]))
+    ranked = sorted(gains, reverse=True)
+    assert ranked == sorted(gains, key=lambda pair: -pair[1]), "the recording that gains more gains more by both"
+    words = [", ".join(f"{100 * pair[side]:.1f}" for pair in ranked) for side in (0, 1)]
+    sentence = f"by hidden points {words[0]} %, on the test frames {words[1]} %"
+    assert sentence in (ROOT / "docs" / "real_sensors.md").read_text(), sentence

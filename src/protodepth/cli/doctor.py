@@ -16,6 +16,7 @@ EXTRAS = {
     "app": ("gradio",),
     "viz": ("rerun",),
     "hub": ("huggingface_hub",),
+    "cluster": ("ray",),
 }
 
 
