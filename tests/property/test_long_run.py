@@ -115,20 +115,6 @@ def test_ten_thousand_frames_of_a_stream(model: ProtoDepth) -> None:
 
 
 @pytest.mark.slow
-def test_three_hundred_frames_of_the_default_model() -> None:
-    """A network of full size, at 240x320: it takes other paths through memory than a tiny one."""
-    random = np.random.default_rng(0)
-    points = np.where(random.random((240, 320)) < 0.02, random.uniform(1, 5, (240, 320)), 0).astype(np.float32)
-    pictures = [random.integers(0, 255, (240, 320, 3), np.uint8) for _ in range(5)]
-    stream = Stream(ProtoDepth.from_pretrained("any-sensor"), intrinsics=(300.0, 300.0, 160.0, 120.0))
-    count = int(os.environ.get("PROTODEPTH_FRAMES", "300"))
-    seen = run_long(lambda n: stream(pictures[n % 5], points), count, lambda: [os.getpid()])
-    print(seen)
-    assert seen["memory"] < FLAT
-    assert seen["handles"] == 0
-
-
-@pytest.mark.slow
 def test_ten_thousand_questions_to_the_page(model: ProtoDepth, tmp_path: Path) -> None:
     seen = attack_page(model, tmp_path, 10_000)
     print(seen)
