@@ -134,7 +134,7 @@ def _write(
         difference = compare_with_torch(plain, model)
         if frames is not None:
             calibrating, checking = frames
-            int8.check_frames([*calibrating, *checking], size, any_size=info.dynamic_size)
+            int8.check_calibration_frames([*calibrating, *checking], size, any_size=info.dynamic_size)
             info = replace(info, precision="int8")
             data = int8.quantised(data, calibrating, scaffolded=info.scaffold)
             (place := Path(folder) / "int8").mkdir()

@@ -51,7 +51,7 @@ def int8_frames(
     return frames[::2], frames[1::2]
 
 
-def check_frames(frames: Sequence[Frame], size: tuple[int, int], *, any_size: bool) -> None:
+def check_calibration_frames(frames: Sequence[Frame], size: tuple[int, int], *, any_size: bool) -> None:
     """A graph of one size cannot look at frames of another."""
     sizes = {frame.sparse_depth.shape for frame in frames}
     if not any_size and sizes != {size}:

@@ -129,8 +129,8 @@ def test_frames_are_drawn_as_far_as_the_network_sees_or_taken_from_the_data() ->
     some, others = int8.int8_frames("worlds:office?size=32x48&train=5&val=1&test=1", SIZE, (0.1, 8.0))
     assert (len(some), len(others)) == (3, 2)
     with pytest.raises(ConfigError, match="a frame to calibrate by is 32x48: export with --size 32x48"):
-        int8.check_frames(some, SIZE, any_size=False)
-    int8.check_frames(some, SIZE, any_size=True)
+        int8.check_calibration_frames(some, SIZE, any_size=False)
+    int8.check_calibration_frames(some, SIZE, any_size=True)
     with pytest.raises(ConfigError, match="at least 2"):
         int8.int8_frames("worlds:office?size=32x48&train=1&val=1&test=1", SIZE, (0.1, 8.0))
 
