@@ -13,19 +13,25 @@ class ProtoDepthError(Exception):
 class UnknownNameError(ProtoDepthError):
     """A name that no registry or model knows; the message lists the choices."""
 
-    def __init__(self, kind: str, name: object, choices: Iterable[object] = ()) -> None:
+    def __init__(self, kind: str, name: object, choices: Iterable[object] = (), meant: str = "") -> None:
         names = [str(c) for c in choices]
-        self._given = (kind, name, names)
-        close = get_close_matches(str(name), names, 1)
+        self._given = (kind, name, names, meant)
+        close = [meant] if meant else get_close_matches(str(name), names, 1)
         meant = f" did you mean {close[0]}?" if close else ""
         super().__init__(f"unknown {kind} {name!r};{meant} choose one of: {', '.join(names) or '(none)'}")
 
-    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, object, list[str]]]:
+    def __reduce__(self) -> tuple[type["UnknownNameError"], tuple[str, object, list[str], str]]:
         return type(self), self._given  # it may come from another process
 
 
 class DomainError(ProtoDepthError):
     """A domain cannot be added, used or loaded."""
+
+
+def name_taken(name: str) -> DomainError:
+    """A model has a domain of that name: the error, with the command that frees it."""
+    command = f"protodepth domains remove --name {name} --model MODEL"
+    return DomainError(f"domain {name!r} exists: choose another name, or remove it ({command})")
 
 
 class DataError(ProtoDepthError):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from protodepth import extras
 from protodepth.backbones.base import Backbone
 from protodepth.descriptors import sample_descriptor, select, similarity
-from protodepth.errors import DomainError, UnknownNameError
+from protodepth.errors import DomainError, UnknownNameError, name_taken
 from protodepth.notebook import Notebook
 from protodepth.prototypes import DomainPrototypes, PrototypeConfig, Values, apply, gather
 from protodepth.selection import Rule, StatisticsTable, choose
@@ -53,7 +53,7 @@ class ProtoDepth(Notebook, nn.Module):
     def domain(self, name: str) -> DomainPrototypes:
         """The prototype sets and the descriptor of a domain."""
         if f"d_{name}" not in self._domains:
-            others = self.domains or ("base, the un-adapted network: no domain was learned yet, adapt does that",)
+            others = self.domains or ("base (the un-adapted network; no domain was learned yet, adapt does that)",)
             raise UnknownNameError("domain", name, others)
         return cast(DomainPrototypes, self._domains[f"d_{name}"])
 
@@ -67,7 +67,7 @@ class ProtoDepth(Notebook, nn.Module):
         """A domain that was made elsewhere: in a file, or by ``new_domain``."""
         check_name(name)
         if f"d_{name}" in self._domains:
-            raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
+            raise name_taken(name)
         others = nn.ModuleDict()
         others._modules = {**self._domains._modules}  # not one by one: a thousand are read one after the other
         others[f"d_{name}"] = domain.to(self._device()).requires_grad_(name == self._active)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from protodepth.errors import ConfigError
-from protodepth.types import Float, Int, LatentSpec, Modality
+from protodepth.types import Float, Int, LatentSpec, Modality, OneLine
 
 
 def keys(P: Float[Tensor, "N c"], W: Float[Tensor, "c c"], *, stop_gradient: bool = True) -> Float[Tensor, "N c"]:
@@ -123,7 +123,7 @@ class PrototypeSet(nn.Module):
         return adapt(X, *self.values())
 
 
-class DomainPrototypes(nn.Module):
+class DomainPrototypes(OneLine, nn.Module):
     """All that is learned of one domain: a prototype set per latent layer and the descriptor r.
 
     The base domain D_1 (``base=True``) has only a descriptor: the network itself is its model.

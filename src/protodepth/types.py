@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -34,6 +34,18 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return str(import_module("protodepth.report.show").html(self))
+
+
+class OneLine:
+    """A network's part that says how many parameters each of its layers has: layers themselves take a hundred lines."""
+
+    def __repr__(self) -> str:
+        sizes: dict[str, int] = {}
+        for name, values in cast(torch.nn.Module, self).named_parameters():
+            layer = ".".join(name.split(".")[:2])
+            sizes[layer] = sizes.get(layer, 0) + values.numel()
+        layers = ", ".join(f"{layer} {size:,}" for layer, size in sizes.items())
+        return f"{type(self).__name__}({sum(sizes.values()):,} parameters: {layers})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,15 @@ def test_a_base_domain_has_a_descriptor_and_nothing_else() -> None:
     assert d.values() == {}
 
 
+def test_a_domain_is_one_line() -> None:
+    made = DomainPrototypes(SPECS, 8, PrototypeConfig())
+    made.parts["head"] = torch.nn.Linear(2, 2)
+    sizes = {f"sets.{name}": sum(p.numel() for p in part.parameters()) for name, part in made.sets.items()}
+    layers = ", ".join(f"{layer} {size:,}" for layer, size in sizes.items())
+    total = sum(sizes.values()) + 8 + 6
+    assert repr(made) == f"DomainPrototypes({total:,} parameters: descriptor 8, parts.head 6, {layers})"
+
+
 def test_padding_never_receives_weight() -> None:
     X, K, P = torch.randn(2, 5, 4), torch.randn(3, 4), torch.randn(3, 4)
     absent = torch.tensor([0.0, 0.0, 0.0, -math.inf])

@@ -28,7 +28,8 @@ class ListDomains:
 
         model, folder = load_model(self.model), model_folder(self.model)
         rows = [facts(model, name, folder) for name in model.domains]
-        print(f"{folder}: {model.backbone.name}, {model.overhead().backbone:,} parameters, {len(rows)} domains")
+        count = "1 domain" if len(rows) == 1 else f"{len(rows)} domains"
+        print(f"{folder}: {model.backbone.name}, {model.overhead().backbone:,} parameters, {count}")
         if not rows:
             print("  none yet: protodepth adapt learns one, protodepth domains describe describes the base")
             return

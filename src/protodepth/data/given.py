@@ -99,6 +99,10 @@ def _in_metres(sparse_depth: Any, unit: str | None) -> Any:
         unit = "metres" if values.dtype.kind == "f" else unit
     else:
         values = arrays.as_numpy(sparse_depth, "sparse depth")
+    if values.ndim == 3 and 3 in (values.shape[0], values.shape[-1]):
+        raise DataError(
+            f"sparse depth has shape {values.shape}, that of a picture: the order is image, sparse depth, intrinsics"
+        )
     values = images.without_largest(values) if values.dtype.kind in "ui" else values
     if values.dtype.kind in "ui" and unit is None and values.any():
         top = int(values.max()) if values.size else 0
@@ -116,4 +120,4 @@ def _in_metres(sparse_depth: Any, unit: str | None) -> Any:
 def _camera(intrinsics: Any) -> Any:
     if isinstance(intrinsics, Mapping):
         return cameras.named_intrinsics(intrinsics, "intrinsics")
-    return cameras.parse_intrinsics(str(intrinsics)) if isinstance(intrinsics, str | Path) else intrinsics
+    return cameras.parse_intrinsics(str(intrinsics), "intrinsics") if isinstance(intrinsics, str | Path) else intrinsics

@@ -1,5 +1,6 @@
 """adapt(): learn one new domain from an unlabelled recording, and say honestly whether it helped."""
 
+import contextlib
 import copy
 import logging
 import math
@@ -15,8 +16,9 @@ import torch
 from protodepth._version import made_with
 from protodepth.data.arguments import without_folders
 from protodepth.data.augment import AugmentConfig
-from protodepth.data.frame import Domain
-from protodepth.errors import ConfigError
+from protodepth.data.batches import collate
+from protodepth.data.frame import Domain, FrameDataset, evenly
+from protodepth.errors import ConfigError, DataError
 from protodepth.model import ProtoDepth
 from protodepth.progress import Say
 from protodepth.storage.history import History
@@ -77,6 +79,7 @@ class Adaptation(Shown):
         default_factory=dict
     )  # error of each way to interpolate, at the same points
     curve: tuple[tuple[int, float], ...] = ()  # (step, error) at each judging
+    own: float = 1.0  # share of some frames that judge for which it is chosen where no domain is named
 
     @property
     def gain(self) -> float:
@@ -105,6 +108,7 @@ class Adaptation(Shown):
             f"{100 * self.spread:.1f} % a frame, smaller on {100 * self.better:.0f} % of {self.judged} frames): "
             f"adapting {'helped' if self.helped else 'did not help'}"
             + self._gate_in_words()
+            + self._choice_in_words()
             + (f"\ninterpolation at the same points: {beside} mm" if beside else "")
         )
 
@@ -115,6 +119,12 @@ class Adaptation(Shown):
         few = f"fewer than {100 * least:g} %" if least > 0 else ""
         many = f"{100 * most:g} % or more" if most <= 1 else ""
         return f"\nwhere {' or '.join(filter(None, (few, many)))} of the pixels have a point, the base answers"
+
+    def _choice_in_words(self) -> str:
+        if self.own > 0.5:
+            return ""
+        share = f"{100 * self.own:.0f} % of its own frames"
+        return f"\nwhere no domain is named it is chosen for {share} only: name it, or learn longer"
 
     __repr__ = __str__  # one verdict, whoever asks
 
@@ -276,6 +286,7 @@ def learn(
         chosen=(watch.start, watch.best),
         interpolation=interpolation_errors(task.verdict),
         curve=tuple(watch.curve),
+        own=_own_share(model, task.domain.val, name),
     )
     if not result.helped and not config.force:
         watch.forget()
@@ -285,6 +296,15 @@ def learn(
     if task.place is not None:  # only now: what was learned and judged was registered already
         model.domain(name).registration = torch.tensor(task.place.place)
     return result, progress.bad_frames
+
+
+def _own_share(model: ProtoDepth, frames: FrameDataset, name: str) -> float:
+    """For which share of some frames the domain is chosen: a descriptor of few steps may be near none of them."""
+    rule, right = replace(model.rule, unknown="nearest"), []
+    for index in evenly(len(frames), 4):
+        with contextlib.suppress(DataError):  # a damaged frame was counted when it was to judge
+            right.append(model.predict_batch(collate([frames[index]]), rule=rule).domains == (name,))
+    return float(np.mean(right)) if right else 1.0
 
 
 def _log_ratios(before: np.ndarray, after: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from protodepth.data.faults import Faults, readable
 from protodepth.data.frame import Domain, FrameDataset, evenly
 from protodepth.data.hidden import MOST, HideConfig, hide_in_batches
 from protodepth.data.recording.open import load_recording
-from protodepth.errors import ConfigError, DataError, DomainError, UnknownNameError
+from protodepth.errors import ConfigError, DataError, UnknownNameError, name_taken
 from protodepth.losses import ObjectiveConfig
 from protodepth.methods.base import Method, build
 from protodepth.methods.protodepth import ProtoDepthMethod
@@ -34,6 +34,7 @@ from protodepth.training.watch import CASES, Case, Parts, divide, first, is_dens
 from protodepth.types import Batch
 
 logger = logging.getLogger("protodepth")
+OTHER_NAMES = {"unit": "depth_unit", "lr": "rate", "learning_rate": "rate", "epochs": "steps", "iterations": "steps"}
 
 
 def _paper_objective() -> ObjectiveConfig:
@@ -88,10 +89,14 @@ def split_options(
     """Options of ``adapt``: fields of its configuration that were given by name, and the rest, settings of the data."""
     fields = {f.name for f in dataclasses.fields(AdaptConfig)}
     recorded = not isinstance(data, Domain) and parse_argument(str(data))[0] == "recording"
-    known = fields | set(inspect.signature(load_recording).parameters) - {"path", "depth_range"}
-    unknown = [key for key in options if key not in (fields if isinstance(data, Domain) else known)]
-    if unknown and (recorded or isinstance(data, Domain)):
-        raise UnknownNameError("option of adapt", unknown[0], tuple(sorted(known)))
+    of_recordings = set(inspect.signature(load_recording).parameters) - {"path", "depth_range"} - fields
+    known = fields if isinstance(data, Domain) else fields | of_recordings
+    unknown = next((key for key in options if key not in known), None)
+    if isinstance(data, Domain) and unknown in of_recordings:
+        raise ConfigError(f"a Domain is read already: give {unknown} to open_domain, or adapt the folder's path")
+    if unknown is not None and (recorded or isinstance(data, Domain)):
+        meant = OTHER_NAMES.get(unknown, "")
+        raise UnknownNameError("option of adapt", unknown, tuple(sorted(known)), meant if meant in known else "")
     changes = {key: value for key, value in options.items() if key in fields}
     return (replace(config, **changes) if changes else config), {k: v for k, v in options.items() if k not in fields}
 
@@ -108,7 +113,7 @@ class RecordingMethod(ProtoDepthMethod):
 def open_recording(model: ProtoDepth, data: str | Path | Domain, name: str, options: Mapping[str, Any]) -> Domain:
     """The data as a domain of the given name, after every check that can be made before learning."""
     if name in model.domains:
-        raise DomainError(f"domain {name!r} exists: choose another name, or protodepth domains remove {name}")
+        raise name_taken(name)
     if not isinstance(data, Domain):
         hint = {"depth_range": model.backbone.depth_range} if parse_argument(str(data))[0] == "recording" else {}
         data = open_domain(str(data), **hint, **options)

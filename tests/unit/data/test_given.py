@@ -127,6 +127,9 @@ def test_whole_numbers_need_their_unit() -> None:
         ((IMAGE.astype(np.uint16) * 257, POINTS, CAMERA), "divide by 65535"),
         ((IMAGE, np.ones((50, 3)), CAMERA), "expected a map of"),
         ((IMAGE, POINTS.T, CAMERA), "turned by 90 degrees"),
+        ((POINTS, IMAGE, CAMERA), r"that of a picture: the order is image, sparse depth, intrinsics"),
+        ((IMAGE, POINTS, "14,14,8"), "^intrinsics has 3 numbers"),  # no word of the command line's
+        ((IMAGE, POINTS, "fx,fy,cx,cy"), "^intrinsics 'fx,fy,cx,cy': expected"),
         (([], [], CAMERA), "no frames were given"),
         (([IMAGE, IMAGE], [POINTS], CAMERA), "2 images, 1 sparse maps and 2 cameras"),
         (([IMAGE, IMAGE], 1.5, CAMERA), "several images were given, and as sparse depth a float"),

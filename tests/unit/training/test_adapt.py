@@ -17,6 +17,7 @@ import torch
 from conftest import tiny_model
 from helpers.data_scene import thin, walk
 from protodepth.data.arguments import without_folders
+from protodepth.data.batches import collate
 from protodepth.data.files import images
 from protodepth.data.frame import Domain, EvalRules
 from protodepth.data.recording.open import load_recording
@@ -249,6 +250,21 @@ def test_the_verdict_says_for_which_densities_the_base_answers(gate: tuple[float
         chosen=(1, 1), gate=gate
     )  # fmt: skip
     assert str(made).partition("adapting helped")[2] == words
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"), [("walk", ""), ("room", "chosen for 0 % of its own frames only: name it")]
+)
+def test_a_domain_that_is_not_chosen_for_its_own_frames_is_said_so(recording: Path, chosen: str, words: str):
+    """The descriptor of the other domain, or its own, points where the frames are."""
+    model = tiny_model()
+    model.add_domain("room", base=True)
+    frame = load_recording(recording).val[0]
+    near = model.predict_batch(collate([frame]), "room").descriptor[0]
+    model.domain("room").descriptor.data = near if chosen == "room" else -near
+    result = adapt(model, recording, name="walk", config=config(2, force=True, judgings=1))
+    assert result.own == (chosen == "walk")
+    assert (words in str(result)) if words else ("is named" not in str(result))
 
 
 def test_it_is_judged_as_often_as_asked_for_and_the_clock_runs_from_the_start(recording: Path):

@@ -9,6 +9,7 @@ import pytest
 from conftest import tiny_model
 from helpers.data_scene import walk
 from helpers.recordings import write_recording
+from protodepth.data.arguments import open_domain
 from protodepth.errors import ConfigError, UnknownNameError
 from protodepth.training.objective import HiddenObjective, HiddenObjectiveConfig
 from protodepth.training.poses import Posed, Unmoved
@@ -77,6 +78,12 @@ def test_options_are_the_configurations_or_the_recordings(recording: Path):
     assert (config.steps, rest) == (3, {"depth_unit": "mm"})
     with pytest.raises(UnknownNameError, match="unknown option of adapt 'depht_unit'"):
         split_options(AdaptConfig(), recording, {"depht_unit": "mm"})
+    with pytest.raises(UnknownNameError, match="'unit'; did you mean depth_unit"):  # as predict calls it
+        split_options(AdaptConfig(), recording, {"unit": "mm"})
+    with pytest.raises(UnknownNameError, match="'lr'; did you mean rate"):
+        split_options(AdaptConfig(), recording, {"lr": 0.1})
+    with pytest.raises(ConfigError, match="a Domain is read already: give depth_unit to open_domain"):
+        split_options(AdaptConfig(), open_domain(str(recording)), {"depth_unit": "mm"})
     with pytest.raises(ConfigError, match="withhold is 0"):
         AdaptConfig(withhold=0.0)
 

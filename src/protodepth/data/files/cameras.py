@@ -103,18 +103,16 @@ def numbers_in(text: str, where: str) -> list[float]:
     return values
 
 
-def parse_intrinsics(text: str) -> Float[np.ndarray, "3 3"]:
-    """K from a command-line word: ``fx,fy,cx,cy``, nine numbers, or the path of a file.
+def parse_intrinsics(text: str, what: str = "--intrinsics") -> Float[np.ndarray, "3 3"]:
+    """K from a word (``what`` is its name for errors): ``fx,fy,cx,cy``, nine numbers, or the path of a file.
 
     >>> parse_intrinsics("500,500,320,240")[0].tolist()
     [500.0, 0.0, 320.0]
     """
     if re.fullmatch(r"[\s,;0-9eE.+-]+", text):
-        return intrinsics_matrix(numbers_in(text, "--intrinsics"), "--intrinsics")
+        return intrinsics_matrix(numbers_in(text, what), what)
     if "," in text and not Path(text).exists():
-        raise DataError(
-            f"--intrinsics {text!r}: expected fx,fy,cx,cy as finite numbers in pixels, or the path of a file"
-        )
+        raise DataError(f"{what} {text!r}: expected fx,fy,cx,cy as finite numbers in pixels, or the path of a file")
     return read_intrinsics(Path(text))
 
 
