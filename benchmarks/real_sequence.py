@@ -36,7 +36,16 @@ from protodepth.methods.statistics import describe
 from protodepth.model import ProtoDepth
 from protodepth.progress import Reporter
 from protodepth.prototypes import PrototypeConfig
-from protodepth.report.results import about_run, command_line, merge, plain, results_document, row_key, row_name
+from protodepth.report.results import (
+    SCORES,
+    about_run,
+    command_line,
+    merge,
+    plain,
+    results_document,
+    row_key,
+    row_name,
+)
 from protodepth.report.run import print_table, write_run
 from protodepth.report.tables import Column, Line, Table, Value, markdown
 from protodepth.storage import files
@@ -61,6 +70,7 @@ RECORDINGS: dict[str, dict[str, Any]] = {
         "max_depth": 80.0,
     },
 }
+MARKS = ("<!-- real sequence -->", "<!-- end of real sequence -->")  # around the table in a document
 METHODS = ("pretrained", "finetune", "ewc", "lwf", "replay", "ancl", "cmp", "protodepth")
 
 
@@ -91,6 +101,8 @@ def arguments() -> argparse.Namespace:
         help="keep of each stage the step with the least error at points of the val block, looked at every N steps",
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="write what the table is made of into this file")
+    parser.add_argument("--write", type=Path, help="put the table between the marks of this document")
     return parser.parse_args()
 
 
@@ -194,6 +206,25 @@ def beside(document: dict[str, Any]) -> Table:
     )
 
 
+def kept(document: dict[str, Any]) -> dict[str, Any]:
+    """What the table needs: the MAE of every method on every domain after each of them, and interpolation's."""
+    rows = [{**row, **{s: {"mae": row[s]["mae"]} for s in SCORES}} for row in document["rows"]]
+    matrix = {m: {s: {"mae": t["mae"]} for s, t in by.items()} for m, by in document["matrix"].items()}
+    floor = {name: {d: {"mae": e["mae"]} for d, e in errors.items()} for name, errors in document["floor"].items()}
+    by_method = document["about"]
+    about = {name: {key: by_method[name][key] for key in ("seed", "torch", "processor", "cores")} for name in by_method}
+    return {"about": about, "domains": document["domains"], "floor": floor, "rows": rows, "matrix": matrix}
+
+
+def written(text: str, table: str) -> str:
+    """The document with the table between its marks."""
+    before, _, rest = text.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    if not rest or not after:
+        raise ConfigError(f"the document has no place for the table: expected {MARKS[0]} and {MARKS[1]}")
+    return f"{before}{MARKS[0]}\n{table}{MARKS[1]}{after}"
+
+
 def ratio(cells: list[Value], domains: list[str], best: dict[str, float]) -> Value:
     """Mean over the recordings of the error over the best interpolation's."""
     return Value(float(np.mean([(c.mean or np.nan) / best[d] for c, d in zip(cells, domains, strict=True)])))
@@ -221,6 +252,10 @@ def main() -> None:
     write_run(options.out, document, title="Real recordings, one after the other")
     text = markdown(beside(document))
     files.write_bytes(options.out / "table.md", text.encode())
+    if options.keep:
+        files.write_json(options.keep, kept(document))
+    if options.write:
+        files.write_bytes(options.write, written(options.write.read_text(), text).encode())
     print_table(document)
     print(text)
     print(f"wrote table.md, report.html and results.json into {options.out}")

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from conftest import shake, tiny_model
 from protodepth.cli.main import run
 from protodepth.cli.options import DEFAULT_MODEL
+from protodepth.data.frame import Frame
 from protodepth.model import ProtoDepth
 from protodepth.storage import folders
 from protodepth.training.schedule import Schedule
@@ -33,9 +35,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "here")
     count = iter(range(10**6))
 
-    def learn(model: ProtoDepth, name: str, *rest: object, **options: Any) -> object:
-        model.add_domain(name)
-        shake(model, name, next(count))
+    def learn(model: ProtoDepth, task: SimpleNamespace, *rest: object, **options: Any) -> object:
+        model.add_domain(task.name)
+        shake(model, task.name, next(count))
         return SimpleNamespace(helped=True, steps=1)
 
     def describe(model: ProtoDepth, data: object, name: str | None, **options: Any) -> str:
@@ -45,7 +47,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         model.add_domain(chosen, base=True)
         return chosen
 
-    monkeypatch.setattr("protodepth.training.task.prepare", lambda model, data, name, *rest: name)
+    frame = Frame(image=np.zeros((4, 6, 3), np.uint8), sparse_depth=np.ones((4, 6), np.float32), intrinsics=np.eye(3))
+    parts = SimpleNamespace(learn=[frame])
+    monkeypatch.setattr(
+        "protodepth.training.task.prepare", lambda model, data, name, *rest: SimpleNamespace(name=name, parts=parts)
+    )
     monkeypatch.setattr(
         "protodepth.training.adapt.make_plan", lambda *rest: SimpleNamespace(steps=1, schedule=Schedule())
     )

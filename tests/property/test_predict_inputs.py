@@ -15,7 +15,7 @@ from conftest import shake, tiny_model
 from protodepth.errors import ProtoDepthError
 from protodepth.model import ProtoDepth
 
-FEW, MANY = 60, int(os.environ.get("PROTODEPTH_EXAMPLES", "2000"))
+FEW, MANY = 150, int(os.environ.get("PROTODEPTH_EXAMPLES", "2000"))
 EXTREME = (
     *(np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 1e39, 1e300, -1.0, 0.0, 65535.0, 1e9),
     *(255.0, 1.0, 0.5, 8.0, 0.1, 8.0001),

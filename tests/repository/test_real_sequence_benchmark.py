@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.documents import load_benchmark
+from helpers.documents import ROOT, load_benchmark
 from protodepth.data.example import write_example
 from protodepth.errors import ConfigError
 
@@ -30,7 +30,10 @@ def test_the_table_has_forgetting_and_interpolation_beside_every_method(
     script = load_benchmark("real_sequence")
     words = ["real_sequence.py", str(recordings), "--out", str(tmp_path / "out"), "--model", "worlds-tiny-mixed"]
     words += ["--world", "worlds:street?size=48x64&train=4&val=2&test=2", "--methods", "pretrained", "finetune"]
-    words += ["protodepth", "--steps", "2", "--crop", "32", "48", "--test-frames", "2"]
+    words += ["protodepth", "--steps", "2", "--crop", "32", "48", "--test-frames", "2", "--select-every", "1"]
+    kept, page = tmp_path / "kept.json", tmp_path / "page.md"
+    page.write_text("before\n{}\nold\n{}\nafter\n".format(*script.MARKS))
+    words += ["--keep", str(kept), "--write", str(page)]
     monkeypatch.setattr(sys, "argv", words)
     script.main()
     table = (tmp_path / "out" / "table.md").read_text()
@@ -43,6 +46,13 @@ def test_the_table_has_forgetting_and_interpolation_beside_every_method(
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     assert document["domains"] == ["street", "sevenscenes", "hololens", "kitti_raw"]
 
+    assert script.markdown(script.beside(json.loads(kept.read_text()))) == table
+    assert page.read_text() == f"before\n{script.MARKS[0]}\n{table}{script.MARKS[1]}\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(ConfigError, match="no place"):
+        script.written(page.read_text(), table)
+
+    page.write_text("{}\n{}\n".format(*script.MARKS))
     monkeypatch.setattr(script, "learn_sequence", None)  # nothing is learned twice
     script.main()
     monkeypatch.setattr(sys, "argv", [*words, "--split", "test"])
@@ -69,3 +79,10 @@ def test_points_are_hidden_from_all_methods_alike_unless_the_paper_s_objective_i
         shares = [float((frames[0].sparse_depth > 0).mean()) for frames in (room.train, room.test)]
         assert (shares[0] > 0.8) == hidden
         assert shares[1] < 0.5
+
+
+def test_the_table_of_the_document_is_that_of_the_kept_numbers() -> None:
+    script = load_benchmark("real_sequence")
+    document = json.loads((ROOT / "benchmarks" / "real_sequence.json").read_text())
+    text = (ROOT / "docs" / "reproducing.md").read_text()
+    assert script.written(text, script.markdown(script.beside(document))) == text
