@@ -86,3 +86,16 @@ def test_the_table_of_the_document_is_that_of_the_kept_numbers() -> None:
     document = json.loads((ROOT / "benchmarks" / "real_sequence.json").read_text())
     text = (ROOT / "docs" / "reproducing.md").read_text()
     assert script.written(text, script.markdown(script.beside(document))) == text
+
+    rows = {script.row_name(row): row for row in document["rows"]}
+    recordings, best = document["domains"][1:], {}
+    for d in recordings:
+        best[d] = min(errors[d]["mae"] for errors in document["floor"].values())
+    ends = {n: document["matrix"][script.row_key(r)][r["setting"]]["mae"][-1][1:] for n, r in rows.items()}
+    shares = {n: sum(e / best[d] for e, d in zip(end, recordings, strict=True)) / 3 for n, end in ends.items()}
+    assert f"{shares['ProtoDepth']:.3f} of the best interpolation (ProtoDepth-A {shares['ProtoDepth-A']:.3f}" in text
+    baselines = {n: share for n, share in shares.items() if not n.startswith(("ProtoDepth", "Pretrained"))}
+    least = min(baselines, key=lambda n: baselines[n])
+    assert f"{least} with {baselines[least]:.3f}, is the untouched base ({shares['Pretrained']:.3f})" in text
+    assert max(shares["ProtoDepth"], shares["ProtoDepth-A"]) < baselines[least]
+    assert rows["ProtoDepth"]["forgetting"]["mae"] == 0
