@@ -147,7 +147,7 @@ def open_all(options: argparse.Namespace, model: ProtoDepth, reporter: Reporter)
 
 def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> SequenceRecipe:
     """One budget and one objective for all methods."""
-    base, hidden = recipes.mixed(), options.objective == "hidden"
+    base, hidden, every = recipes.mixed(), options.objective == "hidden", options.select_every
     rows, columns = options.crop
     augment = AugmentConfig(flip_horizontal=True, crop=(rows, columns))
     schedule = Schedule(steps=options.steps, batch_size=options.batch, rate=options.rate, augment=augment)
@@ -165,7 +165,7 @@ def recipe_for(options: argparse.Namespace, prototypes: PrototypeConfig) -> Sequ
         prototypes=prototypes,
         schedule=schedule,
         rates={"protodepth": options.prototype_rate},
-        select=options.select_every and CheckpointChoice(split="val", every=options.select_every),
+        select=None if every is None else CheckpointChoice(split="val", every=every),
         settings={**base.settings, "ewc": {"samples": 64}},
         seed=options.seed,
     )
@@ -234,6 +234,10 @@ def main() -> None:
     options = arguments()
     if not Path(options.model).is_dir() and options.model not in bundled():
         raise ConfigError(f"no model {options.model!r}: give a bundled name ({', '.join(bundled())}) or a model folder")
+    if options.select_every is not None and options.select_every < 1:
+        raise ConfigError(f"--select-every is {options.select_every}, expected a number of steps, 1 or more")
+    if options.write:  # before the training, not after it
+        written(options.write.read_text() if options.write.is_file() else "", "")
     reporter = Reporter()
     model = ProtoDepth.from_pretrained(resolve(options.model))
     domains = open_all(options, model, reporter)

@@ -49,8 +49,11 @@ def test_the_table_has_forgetting_and_interpolation_beside_every_method(
     assert script.markdown(script.beside(json.loads(kept.read_text()))) == table
     assert page.read_text() == f"before\n{script.MARKS[0]}\n{table}{script.MARKS[1]}\nafter\n"
     page.write_text("no marks")
-    with pytest.raises(ConfigError, match="no place"):
-        script.written(page.read_text(), table)
+    for more, sentence in (([], "no place"), (["--select-every", "0"], "1 or more")):  # before anything is learned
+        monkeypatch.setattr(sys, "argv", [*words, *more])
+        with pytest.raises(ConfigError, match=sentence):
+            script.main()
+    monkeypatch.setattr(sys, "argv", words)
 
     page.write_text("{}\n{}\n".format(*script.MARKS))
     monkeypatch.setattr(script, "learn_sequence", None)  # nothing is learned twice
